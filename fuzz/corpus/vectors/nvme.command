@@ -1,0 +1,1 @@
+{"id":"S-00979","suite":"nvme","op":"command","case":"write","fmt":{"pif":16,"guard":"crc16","type":1,"lba":2048,"md":24,"pos":"last","sts":13,"lbstm":"0x0","layout":"ext"},"nvme_legal":true,"cmd":{"op":"write","pract":0,"prchk":0,"stc":1,"slba":"0x3b30003d8f2","nlb":25,"ref_tag":"0x3d8f2","lbafee":0},"expect":{"status":"0x00b","status_any":["0x00b"],"action":"reject"}}

@@ -1,0 +1,4 @@
+//! A capsule of a host.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| intact_tests::fuzz::capsule(input));

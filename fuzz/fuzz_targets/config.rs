@@ -1,0 +1,4 @@
+//! A configuration file.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| intact_tests::fuzz::config(input));

@@ -1,0 +1,311 @@
+//! The queues of a queue pair: rings that are allocated once. Entries keep their place until they complete.
+
+use crate::device::{PostError, Qpn};
+use crate::wc::{RecvExtra, Wc, WcOpcode, WcStatus};
+use crate::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
+
+use super::psn::Psn;
+
+/// Most SGEs of any work request.
+pub(super) const MAX_SGE: usize = 32;
+
+/// Longest message (IBTA 9.4.2).
+pub(super) const MAX_MESSAGE: u32 = 1 << 31;
+
+const NO_SGE: Sge = Sge { addr: 0, length: 0, lkey: crate::mem::Lkey(0) };
+
+/// A send work request on its queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendWqe {
+    pub(super) wr_id: WrId,
+    pub(super) op: SendOp,
+    pub(super) signal: Signal,
+    pub(super) fence: Fence,
+    /// Bytes of the message.
+    pub(super) length: u32,
+    /// PSN of its first packet.
+    pub(super) first: Psn,
+    /// PSNs that it takes; none for local operations.
+    pub(super) packets: u32,
+    /// Request packets of all earlier work requests.
+    pub(super) first_request: u64,
+    /// Whether a local operation was executed.
+    pub(super) done: bool,
+    sge_count: u8,
+}
+
+impl SendWqe {
+    /// One past its last PSN.
+    #[inline]
+    pub(super) fn end(&self) -> Psn {
+        self.first.after(self.packets)
+    }
+
+    /// Whether it is an RDMA READ.
+    #[inline]
+    pub(super) fn is_read(&self) -> bool {
+        matches!(self.op, SendOp::Read(_))
+    }
+
+    /// Whether nothing of it goes to the peer.
+    #[inline]
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self.op, SendOp::LocalInv(_) | SendOp::RegMr { .. })
+    }
+
+    /// Its completion.
+    #[inline]
+    pub(super) fn completion(&self, qpn: Qpn, status: WcStatus) -> Wc {
+        let opcode = match self.op {
+            SendOp::Send | SendOp::SendWithImm(_) | SendOp::SendWithInv(_) => WcOpcode::Send,
+            SendOp::Write(_) | SendOp::WriteWithImm(..) => WcOpcode::RdmaWrite,
+            SendOp::Read(_) => WcOpcode::RdmaRead,
+            SendOp::LocalInv(_) => WcOpcode::LocalInv,
+            SendOp::RegMr { .. } => WcOpcode::RegMr,
+        };
+        Wc { wr_id: self.wr_id, qpn, status, opcode, byte_len: self.length, extra: RecvExtra::None }
+    }
+}
+
+/// Total length of a message.
+///
+/// # Errors
+/// [`PostError::BadSge`] when there are more than `most` SGEs or more than 2^31 bytes.
+pub(super) fn message_length(sges: &[Sge], most: usize) -> Result<u32, PostError> {
+    if sges.len() > most {
+        return Err(PostError::BadSge);
+    }
+    let total: u64 = sges.iter().map(|sge| u64::from(sge.length)).sum();
+    u32::try_from(total).ok().filter(|&bytes| bytes <= MAX_MESSAGE).ok_or(PostError::BadSge)
+}
+
+/// The send queue. Entries are named by a number that only grows.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    ring: Box<[SendWqe]>,
+    sges: Box<[Sge]>,
+    max_sge: usize,
+    limit: u64,
+    head: u64,
+    tail: u64,
+}
+
+impl SendQueue {
+    pub(super) fn new(max_wr: u32, max_sge: u32) -> Self {
+        let slots = max_wr.max(1).next_power_of_two() as usize;
+        let max_sge = (max_sge.max(1) as usize).min(MAX_SGE);
+        let unused = SendWqe {
+            wr_id: WrId(0),
+            op: SendOp::Send,
+            signal: Signal::Unsignaled,
+            fence: Fence::None,
+            length: 0,
+            first: Psn::start(0),
+            packets: 0,
+            first_request: 0,
+            done: false,
+            sge_count: 0,
+        };
+        Self {
+            ring: vec![unused; slots].into_boxed_slice(),
+            sges: vec![NO_SGE; slots * max_sge].into_boxed_slice(),
+            max_sge,
+            limit: u64::from(max_wr),
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    /// SGEs that a work request may have.
+    pub(super) fn max_sge(&self) -> usize {
+        self.max_sge
+    }
+
+    /// Oldest entry.
+    #[inline]
+    pub(super) fn head(&self) -> u64 {
+        self.head
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.tail - self.head >= self.limit
+    }
+
+    /// The entry, if it is on the queue.
+    #[inline]
+    pub(super) fn get(&self, number: u64) -> Option<&SendWqe> {
+        (self.head..self.tail).contains(&number).then(|| &self.ring[self.slot(number)])
+    }
+
+    /// Its SGEs.
+    #[inline]
+    pub(super) fn sges(&self, number: u64) -> &[Sge] {
+        let slot = self.slot(number);
+        let start = slot * self.max_sge;
+        &self.sges[start..start + usize::from(self.ring[slot].sge_count)]
+    }
+
+    /// Appends an entry; the queue is not full and the SGEs were counted.
+    pub(super) fn push(
+        &mut self,
+        wr: &SendWr<'_>,
+        length: u32,
+        first: Psn,
+        packets: u32,
+        first_request: u64,
+    ) {
+        debug_assert!(!self.is_full(), "callers look for room first");
+        let slot = self.slot(self.tail);
+        let start = slot * self.max_sge;
+        self.sges[start..start + wr.sges.len()].copy_from_slice(wr.sges);
+        self.ring[slot] = SendWqe {
+            wr_id: wr.wr_id,
+            op: wr.op,
+            signal: wr.signal,
+            fence: wr.fence,
+            length,
+            first,
+            packets,
+            first_request,
+            done: false,
+            sge_count: u8::try_from(wr.sges.len()).expect("at most 32 SGEs"),
+        };
+        self.tail += 1;
+    }
+
+    /// Work requests posted under `wr_id` take from `to` what they took from `from`; READs, which fill memory, stay.
+    pub(super) fn replace_source(&mut self, wr_id: WrId, from: Sge, to: Sge) {
+        for number in self.head..self.tail {
+            let slot = self.slot(number);
+            let wqe = &self.ring[slot];
+            if wqe.wr_id != wr_id || wqe.is_read() {
+                continue;
+            }
+            let start = slot * self.max_sge;
+            for sge in &mut self.sges[start..start + usize::from(wqe.sge_count)] {
+                if let Some(offset) = sge.offset_in(&from) {
+                    (sge.addr, sge.lkey) = (to.addr + offset, to.lkey);
+                }
+            }
+        }
+    }
+
+    /// Marks a local operation as executed.
+    pub(super) fn set_done(&mut self, number: u64) {
+        let slot = self.slot(number);
+        self.ring[slot].done = true;
+    }
+
+    /// Takes the oldest entry off.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<SendWqe> {
+        let wqe = *self.get(self.head)?;
+        self.head += 1;
+        Some(wqe)
+    }
+
+    /// The entry that holds `psn`, or `None` when none does.
+    pub(super) fn find(&self, psn: Psn) -> Option<u64> {
+        let (mut low, mut high) = (self.head, self.tail);
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.ring[self.slot(middle)].end() <= psn {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        self.get(low).filter(|wqe| wqe.first <= psn).map(|_| low)
+    }
+
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "masked to the size of the ring")]
+    fn slot(&self, number: u64) -> usize {
+        number as usize & (self.ring.len() - 1)
+    }
+}
+
+/// The receive queue.
+#[derive(Debug)]
+pub(super) struct RecvQueue {
+    ring: Box<[(WrId, u32, u8)]>,
+    sges: Box<[Sge]>,
+    max_sge: usize,
+    limit: usize,
+    head: usize,
+    length: usize,
+}
+
+/// A receive on its queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecvWqe<'q> {
+    pub(super) wr_id: WrId,
+    /// Bytes that it takes.
+    pub(super) room: u32,
+    pub(super) sges: &'q [Sge],
+}
+
+impl RecvQueue {
+    pub(super) fn new(max_wr: u32, max_sge: u32) -> Self {
+        let slots = max_wr.max(1) as usize;
+        let max_sge = (max_sge.max(1) as usize).min(MAX_SGE);
+        Self {
+            ring: vec![(WrId(0), 0, 0); slots].into_boxed_slice(),
+            sges: vec![NO_SGE; slots * max_sge].into_boxed_slice(),
+            max_sge,
+            limit: max_wr as usize,
+            head: 0,
+            length: 0,
+        }
+    }
+
+    /// Appends a receive.
+    ///
+    /// # Errors
+    /// [`PostError::Full`], [`PostError::BadSge`].
+    pub(super) fn push(&mut self, wr: &RecvWr<'_>) -> Result<(), PostError> {
+        let room = message_length(wr.sges, self.max_sge)?;
+        if self.length >= self.limit {
+            return Err(PostError::Full);
+        }
+        let mut slot = self.head + self.length;
+        if slot >= self.ring.len() {
+            slot -= self.ring.len();
+        }
+        let start = slot * self.max_sge;
+        self.sges[start..start + wr.sges.len()].copy_from_slice(wr.sges);
+        let count = u8::try_from(wr.sges.len()).expect("at most 32 SGEs");
+        self.ring[slot] = (wr.wr_id, room, count);
+        self.length += 1;
+        Ok(())
+    }
+
+    /// The oldest receive.
+    #[inline]
+    pub(super) fn front(&self) -> Option<RecvWqe<'_>> {
+        if self.length == 0 {
+            return None;
+        }
+        let (wr_id, room, count) = self.ring[self.head];
+        let start = self.head * self.max_sge;
+        Some(RecvWqe { wr_id, room, sges: &self.sges[start..start + usize::from(count)] })
+    }
+
+    /// Takes the oldest receive off.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<WrId> {
+        let wr_id = self.front()?.wr_id;
+        self.head += 1;
+        if self.head == self.ring.len() {
+            self.head = 0;
+        }
+        self.length -= 1;
+        Some(wr_id)
+    }
+}

@@ -1,0 +1,14 @@
+//! RDMA READ/WRITE contexts, and the devices that execute them.
+//!
+//! A context ([`ctx::RwCtx`]) moves the data of one request between local memory and a peer's segments; a
+//! [`device::Device`] executes its work requests. The model is Linux's `rdma_rw`; the default device is the
+//! userspace RoCEv2 endpoint in [`device::soft`].
+
+pub mod ctx;
+pub mod device;
+pub mod mem;
+pub mod plan;
+pub mod remote;
+pub mod sq;
+pub mod wc;
+pub mod wr;

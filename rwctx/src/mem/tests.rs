@@ -1,0 +1,161 @@
+use std::sync::Arc;
+
+use crate::wr::Sge;
+
+use super::*;
+
+const ALL: Access = Access { local_write: true, remote_read: true, remote_write: true };
+
+fn region(length: usize) -> Arc<Region> {
+    Arc::new(Region::new(length).unwrap())
+}
+
+fn sge(mr: &Mr, offset: u64, length: u32) -> Sge {
+    Sge { addr: mr.addr + offset, length, lkey: mr.lkey }
+}
+
+#[test]
+fn a_range_is_reached_up_to_its_last_byte_and_not_beyond() {
+    let mut table = MemTable::default();
+    let pd = table.alloc_pd().unwrap();
+    let mr = table.register(pd, &region(8192), 100, 1000, ALL).unwrap();
+    for (addr, length, granted) in [
+        (mr.addr, 1000, true),
+        (mr.addr, 1001, false),
+        (mr.addr - 1, 1, false),
+        (mr.addr + 999, 1, true),
+        (mr.addr + 1000, 0, true),
+        (mr.addr + 1000, 1, false),
+        (mr.addr + 1001, 0, false),
+        (u64::MAX, 1, false),
+        (u64::MAX, usize::MAX, false),
+        (mr.addr + 1, usize::MAX, false),
+        (0, 1, false),
+    ] {
+        assert_eq!(table.local(pd, mr.lkey, addr, length).is_ok(), granted, "{addr:#x} {length}");
+        assert_eq!(table.remote(pd, mr.rkey, addr, length).is_ok(), granted, "{addr:#x} {length}");
+        if length != 0 && length < 2000 {
+            let bytes = vec![1; length];
+            assert_eq!(table.write_remote(pd, mr.rkey, addr, &bytes).is_ok(), granted);
+        }
+    }
+}
+
+#[test]
+fn rights_are_those_given() {
+    let mut table = MemTable::default();
+    let pd = table.alloc_pd().unwrap();
+    let memory = region(4096);
+    let none = table.register(pd, &memory, 0, 4096, Access::default()).unwrap();
+    let read =
+        table.register(pd, &memory, 0, 4096, Access { remote_read: true, ..Access::default() }).unwrap();
+    assert!(table.local(pd, none.lkey, none.addr, 1).is_ok());
+    assert_eq!(table.scatter(pd, &[sge(&none, 0, 4)], 0, &[1]), Err(MemError::Rights));
+    assert_eq!(table.remote(pd, none.rkey, none.addr, 1).unwrap_err(), MemError::Rights);
+    assert_eq!(table.write_remote(pd, read.rkey, read.addr, &[1]), Err(MemError::Rights));
+    assert!(table.remote(pd, read.rkey, read.addr, 1).is_ok());
+    assert_eq!(table.check_remote(pd, read.rkey, read.addr, 1, Remote::Write), Err(MemError::Rights));
+    assert_eq!(table.check_remote(pd, Rkey(7), 0, 0, Remote::Write), Ok(()));
+    let inconsistent = Access { remote_write: true, ..Access::default() };
+    assert!(table.register(pd, &memory, 0, 4096, inconsistent).is_err());
+}
+
+#[test]
+fn a_key_is_unknown_in_another_protection_domain() {
+    let mut table = MemTable::default();
+    let (ours, theirs) = (table.alloc_pd().unwrap(), table.alloc_pd().unwrap());
+    let mr = table.register(ours, &region(4096), 0, 4096, ALL).unwrap();
+    assert_eq!(table.remote(theirs, mr.rkey, mr.addr, 1).unwrap_err(), MemError::Key);
+    assert_eq!(table.local(theirs, mr.lkey, mr.addr, 1).unwrap_err(), MemError::Key);
+    assert_eq!(table.write_remote(theirs, mr.rkey, mr.addr, &[1]), Err(MemError::Key));
+}
+
+#[test]
+fn a_deregistered_key_names_nothing_even_when_its_index_is_used_again() {
+    let mut table = MemTable::new(1);
+    let pd = table.alloc_pd().unwrap();
+    let memory = region(4096);
+    let mut seen = Vec::new();
+    for _ in 0..300 {
+        let mr = table.register(pd, &memory, 0, 4096, ALL).unwrap();
+        assert_eq!(table.live(), 1);
+        assert!(table.register(pd, &memory, 0, 4096, ALL).is_err(), "capacity is kept");
+        assert_ne!(Some(&mr.rkey), seen.last());
+        table.deregister(mr.id).unwrap();
+        assert!(table.deregister(mr.id).is_err());
+        assert!(table.remote(pd, mr.rkey, mr.addr, 1).is_err());
+        seen.push(mr.rkey);
+    }
+    assert_eq!(seen[0], seen[256], "the step byte wraps");
+    assert_eq!((table.live(), Arc::strong_count(&memory)), (0, 1));
+}
+
+#[test]
+fn fast_registration_grants_a_window_until_it_is_invalidated() {
+    let mut table = MemTable::default();
+    let pd = table.alloc_pd().unwrap();
+    let memory = table.register(pd, &region(8192), 0, 8192, ALL).unwrap();
+    let fast = table.alloc_fast_reg(pd).unwrap();
+    assert!(table.remote(pd, fast.rkey, memory.addr, 1).is_err(), "invalid until it is registered");
+    let key = Rkey(fast.rkey.0 & !0xFF | 0x77);
+    let window = (memory.addr + 4096, 100);
+    table.fast_register(pd, fast.id, key, ALL, window.0, window.1, memory.lkey).unwrap();
+    assert!(table.remote(pd, key, window.0, 100).is_ok());
+    assert!(table.remote(pd, key, window.0, 101).is_err());
+    assert!(table.remote(pd, key, memory.addr, 1).is_err());
+    assert!(table.remote(pd, fast.rkey, window.0, 1).is_err(), "the old key is gone");
+    let again = table.fast_register(pd, fast.id, key, ALL, window.0, window.1, memory.lkey);
+    assert_eq!(again, Err(MemError::State), "a valid region is not registered again");
+    table.invalidate(pd, key).unwrap();
+    assert!(table.remote(pd, key, window.0, 1).is_err());
+    assert_eq!(table.invalidate(pd, key), Err(MemError::Key), "never twice");
+    assert_eq!(table.invalidate(pd, memory.rkey), Err(MemError::State), "plain regions stay");
+}
+
+#[test]
+fn fast_registration_can_not_exceed_the_memory_it_is_made_of() {
+    let mut table = MemTable::default();
+    let (pd, other) = (table.alloc_pd().unwrap(), table.alloc_pd().unwrap());
+    let pages = region(8192);
+    let memory = table.register(pd, &pages, 0, 4096, Access::default()).unwrap();
+    let fast = table.alloc_fast_reg(pd).unwrap();
+    let read = Access { remote_read: true, ..Access::default() };
+    let mut register = |pd, id, key, access, addr, length, lkey| {
+        table.fast_register(pd, id, key, access, addr, length, lkey)
+    };
+    let (id, key, at, lkey) = (fast.id, fast.rkey, memory.addr, memory.lkey);
+    assert_eq!(register(pd, id, key, ALL, at, 4096, lkey), Err(MemError::Rights));
+    assert_eq!(register(pd, id, key, read, at, 4097, lkey), Err(MemError::Range));
+    assert_eq!(register(pd, id, key, read, at, 0, lkey), Err(MemError::Range));
+    assert_eq!(register(pd, id, key, read, at - 1, 2, lkey), Err(MemError::Range));
+    assert_eq!(register(other, id, key, read, at, 1, lkey), Err(MemError::Key));
+    assert_eq!(register(pd, id, Rkey(key.0 + 256), read, at, 1, lkey), Err(MemError::Key));
+    assert_eq!(register(pd, memory.id, memory.rkey, read, at, 1, lkey), Err(MemError::Key));
+    assert_eq!(register(pd, id, key, read, at, 4096, lkey), Ok(()));
+}
+
+#[test]
+fn messages_are_gathered_and_scattered_over_any_split() {
+    let mut table = MemTable::default();
+    let pd = table.alloc_pd().unwrap();
+    let pages = region(4096);
+    let mr = table.register(pd, &pages, 0, 4096, ALL).unwrap();
+    let sges = [sge(&mr, 100, 3), sge(&mr, 50, 0), sge(&mr, 7, 5), sge(&mr, 900, 8)];
+    let message: Vec<u8> = (1..=16).collect();
+    for offset in 0..=16_u32 {
+        for length in 0..=(16 - offset as usize) {
+            pages.write(0, &[0; 4096]);
+            let part = &message[offset as usize..offset as usize + length];
+            table.scatter(pd, &sges, offset, part).unwrap();
+            let mut iovs = [Iov::EMPTY; 4];
+            let pieces = table.gather(pd, &sges, offset, length, &mut iovs).unwrap();
+            let mut back = Vec::new();
+            iovs[..pieces].iter().for_each(|iov| iov.append_to(&mut back));
+            assert_eq!(back, part);
+        }
+    }
+    assert_eq!(table.scatter(pd, &sges, 10, &[1; 7]), Err(MemError::Range));
+    let mut end = [0; 8];
+    pages.read(900, &mut end);
+    assert_eq!(end[2..], [1; 6]);
+}

@@ -1,0 +1,105 @@
+//! Device-neutral work requests (verbs `ibv_send_wr`, `ibv_recv_wr`).
+
+use crate::mem::{Access, Lkey, MrId};
+use crate::remote::{RemoteAddr, Rkey};
+
+/// The poster's name for a work request; comes back in its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WrId(pub u64);
+
+/// One piece of local memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sge {
+    /// Address inside the memory region that `lkey` names.
+    pub addr: u64,
+    /// Bytes.
+    pub length: u32,
+    /// Local key of the memory region.
+    pub lkey: Lkey,
+}
+
+impl Sge {
+    /// How far behind the start of `whole` it begins, if it lies inside.
+    pub(crate) fn offset_in(&self, whole: &Self) -> Option<u64> {
+        let offset = self.addr.checked_sub(whole.addr)?;
+        let inside = offset + u64::from(self.length) <= u64::from(whole.length);
+        (self.lkey == whole.lkey && inside).then_some(offset)
+    }
+}
+
+/// What a send-queue work request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOp {
+    /// SEND.
+    Send,
+    /// SEND with four bytes of immediate data, in the order they have on the wire.
+    SendWithImm([u8; 4]),
+    /// SEND that invalidates a key of the peer.
+    SendWithInv(Rkey),
+    /// RDMA WRITE.
+    Write(RemoteAddr),
+    /// RDMA WRITE that also consumes a receive of the peer and delivers four bytes.
+    WriteWithImm(RemoteAddr, [u8; 4]),
+    /// RDMA READ.
+    Read(RemoteAddr),
+    /// Invalidates a local fast-registration key.
+    LocalInv(Rkey),
+    /// Fast registration: gives the region `mr` a fresh key and access rights. The new key must differ from the
+    /// old one in its low byte only.
+    RegMr {
+        /// The region, made by [`crate::device::Device::alloc_fast_reg`].
+        mr: MrId,
+        /// The key it gets.
+        key: Rkey,
+        /// Rights of local and remote users.
+        access: Access,
+        /// First byte of the memory that the key grants.
+        addr: u64,
+        /// Bytes granted.
+        length: u32,
+        /// Local key of the memory that `addr` lies in.
+        lkey: Lkey,
+    },
+}
+
+/// Whether a work request completes visibly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// A completion entry is made.
+    Signaled,
+    /// A completion entry is made only on error or flush.
+    Unsignaled,
+}
+
+/// Whether a work request waits for earlier RDMA READs of its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// Starts in order, without waiting.
+    None,
+    /// Starts when all earlier READs have completed.
+    Reads,
+}
+
+/// A send-queue work request. The device copies what it needs; `sges` is free again after the call.
+#[derive(Clone, Copy, Debug)]
+pub struct SendWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: WrId,
+    /// Operation.
+    pub op: SendOp,
+    /// Local memory, gathered or scattered in order; at most the device's `max_send_sge` (READ: `max_sge_rd`).
+    pub sges: &'a [Sge],
+    /// Completion wanted.
+    pub signal: Signal,
+    /// Ordering against earlier READs.
+    pub fence: Fence,
+}
+
+/// A receive-queue work request.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvWr<'a> {
+    /// Comes back in the completion.
+    pub wr_id: WrId,
+    /// Memory that the message is scattered to; at most the device's `max_recv_sge`.
+    pub sges: &'a [Sge],
+}

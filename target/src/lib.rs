@@ -1,0 +1,12 @@
+//! The target: volumes, exported over RDMA, with protection information kept intact.
+
+pub mod block;
+pub mod cli;
+pub mod config;
+pub mod log_limit;
+pub mod metrics;
+pub mod nvmf;
+pub mod reactor;
+pub mod request;
+pub mod serve;
+pub mod stats;

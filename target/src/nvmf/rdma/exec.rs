@@ -1,0 +1,362 @@
+//! Executes requests step by step: a command goes on until a step has to wait.
+//!
+//! Which step comes next is [`Progress`]'s; how a step is done is here. A step that fails lets go of what the request holds and
+//! leaves the response.
+
+use rwctx::device::Device;
+use rwctx::plan::Direction;
+
+use super::admin::{AdminWork, FabricsWork};
+use super::core::{Core, Token};
+use super::io::Buffers;
+use super::io::IoWork;
+use super::queue::{Post, Queue};
+use crate::block::{IoDone, IoError, IoOp, Lock, Mode, RangeWait, Submit, Volume};
+use crate::nvmf::command::{Command, DataPointer, QueueKind};
+use crate::nvmf::wire::sqe::Sqe;
+use crate::nvmf::wire::status::Status;
+use crate::request::{Kind, Progress, Step};
+
+/// What a request is about.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Nothing: the slot is free.
+    None,
+    /// An I/O command.
+    Io(IoWork),
+    /// An admin command.
+    Admin(AdminWork),
+    /// A Fabrics command.
+    Fabrics(FabricsWork),
+    /// A command that was refused when it was parsed.
+    Refused,
+}
+
+/// How a step went.
+pub(super) enum Outcome {
+    /// Go on.
+    Done,
+    /// Go back to where the host's data is fetched.
+    FetchAgain,
+    /// Something resumes it later.
+    Wait,
+    /// Answer with this status.
+    Fail(Status),
+    /// The queue is beyond help; it closes.
+    Dead,
+}
+
+impl Queue {
+    /// Starts the command of an admitted capsule.
+    pub(super) fn start<D: Device>(&mut self, core: &mut Core<D>, id: u32, sqe: &Sqe) {
+        let kind = if self.request.qid == 0 { QueueKind::Admin } else { QueueKind::Io };
+        // The key of a readable descriptor is invalidated by every response, also of a command refused for other reasons.
+        let request = &mut self.requests[id as usize];
+        request.dptr = DataPointer::parse(&sqe.dptr).unwrap_or(DataPointer::None);
+        let command = match Command::parse(sqe, kind) {
+            Ok(command) => command,
+            Err(status) => return self.start_failed(core, id, status),
+        };
+        let prepared = match command {
+            Command::Fabrics(command) => self.prepare_fabrics(command),
+            Command::Admin(command) => self.prepare_admin(command),
+            Command::Io(command) => self.prepare_io(core, &command),
+        };
+        match prepared {
+            Ok((kind, work)) => {
+                let request = &mut self.requests[id as usize];
+                request.progress = Some(Progress::new(kind));
+                request.work = work;
+                if !matches!(request.dptr, DataPointer::InCapsule { .. }) {
+                    self.release_capsule(core, id);
+                }
+                self.advance(core, id);
+            }
+            Err(status) => self.start_failed(core, id, status),
+        }
+    }
+
+    /// A command that is answered with an error at once.
+    pub(super) fn start_failed<D: Device>(&mut self, core: &mut Core<D>, id: u32, status: Status) {
+        let request = &mut self.requests[id as usize];
+        request.work = Work::Refused;
+        let mut progress = Progress::new(Kind::Plain);
+        progress.fail();
+        request.progress = Some(progress);
+        self.finish(core, id, status);
+    }
+
+    /// Goes on with a request until it waits or its response is queued.
+    pub(super) fn advance<D: Device>(&mut self, core: &mut Core<D>, id: u32) {
+        loop {
+            let request = &mut self.requests[id as usize];
+            let Some(step) = request.progress.as_ref().map(Progress::step) else { return };
+            let outcome = match step {
+                Step::TakeBuffers => self.take_buffers(core, id),
+                Step::Fetch => self.fetch(core, id),
+                Step::ProtectFromHost => self.protect_from_host(core, id),
+                Step::LockRange => self.lock_range(core, id),
+                Step::ReadMedium => self.submit(core, id, IoOp::Read),
+                Step::PrefetchMedium => self.prefetch_medium(core, id),
+                Step::UseMedium => self.use_medium(core, id),
+                Step::WriteMedium => self.submit(core, id, IoOp::Write),
+                Step::ZeroMedium => self.submit(core, id, IoOp::WriteZeroes),
+                Step::DeallocateMedium => self.submit(core, id, IoOp::Deallocate),
+                Step::FlushMedium => self.submit(core, id, IoOp::Flush),
+                Step::UnlockRange => {
+                    request.range = None;
+                    Outcome::Done
+                }
+                Step::CheckFromMedium => outcome(self.check_from_medium(core, id)),
+                Step::Compare => outcome(self.compare(id)),
+                Step::Execute => self.execute(core, id),
+                Step::NextPart(_) => {
+                    if self.next_part(id) {
+                        if let Some(progress) = &mut self.requests[id as usize].progress {
+                            progress.again();
+                        }
+                        continue;
+                    }
+                    Outcome::Done
+                }
+                Step::SendData => match self.plan_send(core, id) {
+                    Ok(()) => return self.queue_response(core, id),
+                    Err(status) => Outcome::Fail(status),
+                },
+                Step::Respond => return self.finish(core, id, Status::SUCCESS),
+            };
+            match outcome {
+                Outcome::Done => {
+                    if let Some(progress) = &mut self.requests[id as usize].progress {
+                        progress.done();
+                    }
+                }
+                Outcome::FetchAgain => {
+                    if let Some(progress) = &mut self.requests[id as usize].progress {
+                        progress.fetch_again();
+                    }
+                }
+                Outcome::Wait => return,
+                Outcome::Fail(status) => return self.finish(core, id, status),
+                Outcome::Dead => return core.close_later(self.index),
+            }
+        }
+    }
+
+    /// Queues the response without data.
+    pub(super) fn finish<D: Device>(&mut self, core: &mut Core<D>, id: u32, status: Status) {
+        let request = &mut self.requests[id as usize];
+        request.status = status;
+        if !status.is_success() {
+            if let Some(progress) = &mut request.progress {
+                progress.fail();
+            }
+            self.note_error(core, id, status);
+            self.abandon_flush(core, id);
+        }
+        self.requests[id as usize].release_memory();
+        self.queue_response(core, id);
+    }
+
+    fn take_buffers<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> Outcome {
+        // Nobody overtakes those who wait for room, nor others of the same peer.
+        if !core.room_wanted && self.share.waiting.get() == 0 {
+            match self.requests[id as usize].try_buffers(core, &self.share) {
+                Buffers::Taken => return Outcome::Done,
+                Buffers::NoRoom => core.room_wanted = true,
+                Buffers::OverShare => {}
+            }
+        }
+        core.stats.buffer_waits.add(1);
+        self.share.waiting.set(self.share.waiting.get() + 1);
+        core.waiting_buffers.push_back(Token { queue: self.index, request: id });
+        Outcome::Wait
+    }
+
+    fn fetch<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> Outcome {
+        let request = &mut self.requests[id as usize];
+        match request.dptr {
+            DataPointer::None => Outcome::Done,
+            DataPointer::InCapsule { .. } => {
+                let copied = self.copy_from_capsule(id);
+                self.release_capsule(core, id);
+                outcome(copied)
+            }
+            DataPointer::Keyed { segment, .. } => {
+                request.scatter(core);
+                let planned =
+                    request.ctx.init(&core.caps, self.limits, &core.sges, 0, segment.at, Direction::FromHost);
+                if planned.is_err() {
+                    return Outcome::Fail(Status::INTERNAL_ERROR);
+                }
+                match self.post_fetch(core, id) {
+                    Post::Posted | Post::Waiting => Outcome::Wait,
+                    Post::Dead => Outcome::Dead,
+                }
+            }
+        }
+    }
+
+    /// The READs of a request completed.
+    pub(super) fn on_fetched<D: Device>(&mut self, core: &mut Core<D>, id: u32) {
+        self.fetched(id);
+        self.resume_credits(core);
+        self.resume(core, id);
+    }
+
+    /// The step that a request waited in is done: go on with the next.
+    pub(super) fn resume<D: Device>(&mut self, core: &mut Core<D>, id: u32) {
+        if let Some(progress) = &mut self.requests[id as usize].progress {
+            progress.done();
+            self.advance(core, id);
+        }
+    }
+
+    pub(super) fn plan_send<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> Result<(), Status> {
+        let request = &mut self.requests[id as usize];
+        let DataPointer::Keyed { segment, .. } = request.dptr else { return Ok(()) };
+        request.scatter(core);
+        if core.sges.is_empty() {
+            return Ok(());
+        }
+        let planned = request.ctx.init(&core.caps, self.limits, &core.sges, 0, segment.at, Direction::ToHost);
+        planned.map(|_| ()).map_err(|_| Status::INTERNAL_ERROR)
+    }
+
+    fn lock_range<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> Outcome {
+        let request = &mut self.requests[id as usize];
+        let Work::Io(io) = &request.work else { return Outcome::Done };
+        let (slba, blocks) = io.part();
+        if blocks == 0 {
+            return Outcome::Done;
+        }
+        let mode = if io.changes_medium() { Mode::Write } else { Mode::Read };
+        let Some(waker) = core.waker(io.volume()) else { return Outcome::Fail(Status::INTERNAL_ERROR) };
+        match io.volume().locks().lock(slba, u64::from(blocks), mode, waker) {
+            Lock::Held(guard) => {
+                request.range = Some(guard);
+                Outcome::Done
+            }
+            Lock::Waiting(wait) => {
+                request.range_wait = Some(wait);
+                core.stats.range_waits.add(1);
+                core.waiting_ranges.push(Token { queue: self.index, request: id });
+                Outcome::Wait
+            }
+        }
+    }
+
+    /// Tries again for the range that a request waits for; whether it goes on.
+    pub(super) fn retry_range<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> bool {
+        let request = &mut self.requests[id as usize];
+        let Some(guard) = request.range_wait.as_mut().and_then(RangeWait::poll) else { return false };
+        request.range_wait = None;
+        request.range = Some(guard);
+        self.resume(core, id);
+        true
+    }
+
+    /// Tries again for buffers, and goes on with them.
+    pub(super) fn retry_buffers<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> Buffers {
+        let taken = self.requests[id as usize].try_buffers(core, &self.share);
+        if taken == Buffers::Taken {
+            self.share.waiting.set(self.share.waiting.get().saturating_sub(1));
+            self.resume(core, id);
+        }
+        taken
+    }
+
+    fn submit<D: Device>(&mut self, core: &mut Core<D>, id: u32, op: IoOp) -> Outcome {
+        let token = Token { queue: self.index, request: id };
+        let Some(io) = self.requests[id as usize].engine_io(op, token.pack()) else { return Outcome::Done };
+        // Without a range to lock (Flush), this may be the volume's first operation on this reactor.
+        if io.guard.is_none() && core.waker(&io.volume).is_none() {
+            self.requests[id as usize].restore(io);
+            return Outcome::Fail(Status::INTERNAL_ERROR);
+        }
+        match core.engine.submit(io) {
+            Submit::Done(done) => self.take_back(core, id, done),
+            Submit::Pending => {
+                self.engine_busy += 1;
+                self.requests[id as usize].with_engine = true;
+                Outcome::Wait
+            }
+            Submit::Busy(io) => {
+                self.requests[id as usize].restore(io);
+                core.stats.engine_waits.add(1);
+                core.waiting_engine.push_back(token);
+                Outcome::Wait
+            }
+        }
+    }
+
+    /// Tries a step again that found the engine full.
+    pub(super) fn retry_submit<D: Device>(&mut self, core: &mut Core<D>, id: u32) {
+        self.advance(core, id);
+    }
+
+    /// The engine completed a request's operation.
+    pub(super) fn on_engine<D: Device>(&mut self, core: &mut Core<D>, id: u32, done: IoDone) {
+        self.engine_busy -= 1;
+        self.requests[id as usize].with_engine = false;
+        if self.is_closing() {
+            drop(done);
+            self.forget(id);
+            return;
+        }
+        match self.take_back(core, id, done) {
+            Outcome::Done => self.resume(core, id),
+            Outcome::Fail(status) => self.finish(core, id, status),
+            Outcome::Wait | Outcome::FetchAgain | Outcome::Dead => {
+                unreachable!("a completed operation is done or failed")
+            }
+        }
+    }
+
+    fn take_back<D: Device>(&mut self, core: &mut Core<D>, id: u32, done: IoDone) -> Outcome {
+        let IoDone { io, result } = done;
+        let op = io.op;
+        let volume = std::sync::Arc::clone(&io.volume);
+        let request = &mut self.requests[id as usize];
+        request.restore(io);
+        match result {
+            Ok(()) => Outcome::Done,
+            Err(error) => self.io_failed(core, id, &volume, op, &error),
+        }
+    }
+
+    /// Logs a failed operation on the medium and names the status for it.
+    pub(super) fn io_failed<D: Device>(
+        &mut self,
+        core: &mut Core<D>,
+        id: u32,
+        volume: &Volume,
+        op: IoOp,
+        error: &IoError,
+    ) -> Outcome {
+        core.warn_of_medium(
+            || tracing::warn!(volume = volume.name(), peer = %self.peer, %error, "I/O failed"),
+        );
+        if error.kind.is_of_medium() {
+            core.stats.media_errors.add(1);
+        }
+        self.failed_lba(id, error.lba);
+        Outcome::Fail(super::io::media_status(op, error))
+    }
+
+    fn execute<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> Outcome {
+        match &self.requests[id as usize].work {
+            Work::Admin(_) => self.execute_admin(core, id),
+            Work::Fabrics(_) => self.execute_fabrics(core, id),
+            Work::Io(_) => outcome(self.read_dsm_ranges(id)),
+            Work::None | Work::Refused => Outcome::Fail(Status::INTERNAL_ERROR),
+        }
+    }
+}
+
+fn outcome(result: Result<(), Status>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Done,
+        Err(status) => Outcome::Fail(status),
+    }
+}

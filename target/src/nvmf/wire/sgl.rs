@@ -1,0 +1,48 @@
+//! SGL descriptors (base 4.1.2.1; RDMA keyed forms in the RDMA transport specification): 16 bytes whose last one
+//! holds the type (7:4) and subtype (3:0).
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Type 0h subtype 1h: data block at an offset into the capsule's data.
+pub const IN_CAPSULE: u8 = 0x01;
+/// Type 4h subtype 0h: keyed data block.
+pub const KEYED: u8 = 0x40;
+/// Type 4h subtype Fh: keyed data block whose key the response invalidates.
+pub const KEYED_INVALIDATE: u8 = 0x4f;
+
+/// SGL Data Block descriptor (type 0h); subtype 1h gives an offset for the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct DataBlock {
+    /// Address, or offset from the start of in-capsule data.
+    pub addr: U64,
+    /// Bytes.
+    pub length: U32,
+    /// Reserved.
+    pub rsvd12: [u8; 3],
+    /// SGL Identifier.
+    pub sglid: u8,
+}
+
+/// Keyed SGL Data Block descriptor (type 4h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct KeyedDataBlock {
+    /// Address in the host's memory.
+    pub addr: U64,
+    /// Bytes, 24 bits little-endian.
+    pub length: [u8; 3],
+    /// Memory key.
+    pub key: U32,
+    /// SGL Identifier.
+    pub sglid: u8,
+}
+
+const _: () = assert!(size_of::<DataBlock>() == 16);
+const _: () = assert!(size_of::<KeyedDataBlock>() == 16);
+
+impl KeyedDataBlock {
+    /// Largest length a keyed descriptor can state, in bytes.
+    pub const MAX_LENGTH: u32 = (1 << 24) - 1;
+}

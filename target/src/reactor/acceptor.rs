@@ -1,0 +1,281 @@
+//! Reactor 0's business with the connection manager: which reactor gets a queue, and who is told what.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use rwctx::device::Qpn;
+use rwctx::device::soft::cm::{AcceptParams, CmEvent, CmId};
+use rwctx::device::soft::device::SoftDevice;
+use rwctx::device::soft::wire::RejReason;
+use zerocopy::IntoBytes;
+
+use super::mailbox::Postbox;
+use super::{MAX_READS, Message, OpenQueue, Opened};
+use crate::log_limit::LogLimit;
+use crate::nvmf::wire::private_data::{AcceptData, QueueRequest, RejectData, RejectStatus};
+
+/// Among which numbers of queue pairs are promised: none of special meaning.
+const PROMISED: std::ops::Range<u32> = 0x1000..0x00FF_0000;
+
+/// Limits that connection requests are held against.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueLimits {
+    /// Highest I/O queue number.
+    pub max_qid: u16,
+    /// Most entries of an I/O queue.
+    pub max_entries: u32,
+}
+
+/// Accepts connections and hands their queues out.
+#[derive(Debug)]
+pub struct Acceptor {
+    limits: QueueLimits,
+    port: u16,
+    connections: BTreeMap<CmId, Connection>,
+    by_qpn: BTreeMap<Qpn, CmId>,
+    next_reactor: usize,
+    random: fastrand::Rng,
+    rejected: u64,
+    log_limit: Option<LogLimit>,
+}
+
+/// A connection that was not released yet.
+#[derive(Debug)]
+struct Connection {
+    request: QueueRequest,
+    depth: u8,
+    /// Its queue, once made.
+    queue: Option<(usize, Qpn)>,
+    /// It was accepted without a queue, for its peer may not exist. When that turns out to exist, this reactor makes it.
+    deferred: Option<(usize, Box<OpenQueue>)>,
+    /// The connection manager said that both sides know of it.
+    established: bool,
+    /// The connection manager said that it is over.
+    over: bool,
+}
+
+impl Acceptor {
+    /// An acceptor of connections to `port`.
+    #[must_use]
+    pub fn new(limits: QueueLimits, port: u16, seed: u64) -> Self {
+        Self {
+            limits,
+            port,
+            connections: BTreeMap::new(),
+            by_qpn: BTreeMap::new(),
+            next_reactor: 0,
+            random: fastrand::Rng::with_seed(seed),
+            rejected: 0,
+            log_limit: None,
+        }
+    }
+
+    /// Starts to accept.
+    pub fn start_listening(&self, device: &mut SoftDevice) {
+        if let Some(cm) = device.cm() {
+            let listening = cm.listen(self.port);
+            debug_assert!(listening.is_ok(), "one acceptor listens on a port");
+        }
+    }
+
+    /// Refuses new connections from now on.
+    pub fn stop_listening(&self, device: &mut SoftDevice) {
+        if let Some(cm) = device.cm() {
+            cm.unlisten(self.port);
+        }
+    }
+
+    /// Requests that were refused.
+    #[must_use]
+    pub fn rejected(&self) -> u64 {
+        self.rejected
+    }
+
+    /// Handles what the connection manager has to say; whether there was anything.
+    pub fn poll(&mut self, now: Instant, device: &mut SoftDevice, reactors: &[Postbox<Message>]) -> bool {
+        let mut busy = false;
+        if let Some(limit) = &mut self.log_limit {
+            limit.settle(now);
+        }
+        while let Some(event) = device.poll_cm_event(now) {
+            busy = true;
+            match event {
+                CmEvent::ConnectRequest { id, local, remote, port, peer, private, doubtful } => {
+                    match self.admit(&private, peer.responder_resources) {
+                        Ok(request) => {
+                            let open = OpenQueue { id, request, local, port, remote, peer, promised: None };
+                            self.open(now, device, reactors, open, doubtful);
+                        }
+                        Err(status) => {
+                            self.log_limit
+                                .get_or_insert_with(|| LogLimit::new(now, "connections"))
+                                .log(now, || tracing::warn!(%remote, ?status, "connection refused"));
+                            self.reject(now, device, id, status);
+                        }
+                    }
+                }
+                CmEvent::Established { id } => {
+                    let Some(connection) = self.connections.get_mut(&id) else { continue };
+                    connection.established = true;
+                    if let Some((reactor, qpn)) = connection.queue {
+                        reactors[reactor].post(Message::Established(qpn));
+                    } else if let Some((reactor, open)) = connection.deferred.take() {
+                        reactors[reactor].post(Message::Open(open));
+                    }
+                }
+                CmEvent::Rejected { id, .. } | CmEvent::Unreachable { id } | CmEvent::Disconnected { id } => {
+                    self.over(reactors, id);
+                }
+                CmEvent::Released { id } => {
+                    self.over(reactors, id);
+                    self.connections.remove(&id);
+                }
+                // We never ask for connections.
+                CmEvent::ConnectReply { .. } => {}
+            }
+        }
+        busy
+    }
+
+    /// A reactor made a queue, or could not.
+    pub fn opened(
+        &mut self,
+        now: Instant,
+        device: &mut SoftDevice,
+        reactors: &[Postbox<Message>],
+        opened: &Opened,
+    ) {
+        let &Opened { id, reactor, result } = opened;
+        match result {
+            Ok((qpn, rq_psn)) => {
+                let established = match self.connections.get_mut(&id).filter(|connection| !connection.over) {
+                    Some(connection) => {
+                        connection.queue = Some((reactor, qpn));
+                        self.by_qpn.insert(qpn, id);
+                        connection.established
+                    }
+                    None => return reactors[reactor].post(Message::Disconnected(qpn)),
+                };
+                if established {
+                    reactors[reactor].post(Message::Established(qpn));
+                } else if !self.accept(now, device, id, qpn, rq_psn) {
+                    self.by_qpn.remove(&qpn);
+                    reactors[reactor].post(Message::Disconnected(qpn));
+                }
+            }
+            Err(status) => {
+                let established = self.connections.get_mut(&id).filter(|connection| connection.established);
+                if let Some(connection) = established {
+                    connection.over = true;
+                    self.disconnect(now, device, id);
+                } else if self.connections.remove(&id).is_some_and(|connection| !connection.over) {
+                    self.reject(now, device, id, status);
+                }
+            }
+        }
+    }
+
+    /// A queue was closed: ends its connection.
+    pub fn queue_closed(&mut self, now: Instant, device: &mut SoftDevice, qpn: Qpn) {
+        let Some(id) = self.by_qpn.remove(&qpn) else { return };
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.over = true;
+        }
+        self.disconnect(now, device, id);
+    }
+
+    /// The first request of a queue came: that counts as the peer's last message of the handshake.
+    pub fn traffic(&self, now: Instant, device: &mut SoftDevice, qpn: Qpn) {
+        if let (Some(id), Some(cm)) = (self.by_qpn.get(&qpn), device.cm()) {
+            cm.handle_qp_traffic(now, *id);
+        }
+    }
+
+    fn admit(&self, private: &[u8], responder_resources: u8) -> Result<QueueRequest, RejectStatus> {
+        let request = QueueRequest::parse(private, self.limits.max_qid, self.limits.max_entries)?;
+        if responder_resources == 0 {
+            // Writes would be impossible: they are RDMA READs of ours.
+            return Err(RejectStatus::InvalidOrd);
+        }
+        Ok(request)
+    }
+
+    /// Has a queue made, at once or, for a doubtful peer, once that is known to exist: then all that it gets at first is the
+    /// promise of a number.
+    fn open(
+        &mut self,
+        now: Instant,
+        device: &mut SoftDevice,
+        reactors: &[Postbox<Message>],
+        open: OpenQueue,
+        doubtful: bool,
+    ) {
+        let id = open.id;
+        let reactor = self.next_reactor % reactors.len();
+        self.next_reactor = self.next_reactor.wrapping_add(1);
+        let depth = open.peer.responder_resources.min(MAX_READS);
+        let connection = Connection {
+            request: open.request,
+            depth,
+            queue: None,
+            deferred: None,
+            established: false,
+            over: false,
+        };
+        let connection = self.connections.entry(id).insert_entry(connection).into_mut();
+        if !doubtful {
+            reactors[reactor].post(Message::Open(Box::new(open)));
+            return;
+        }
+        let [all, this] =
+            [reactors.len(), reactor].map(|count| u32::try_from(count).expect("a few reactors"));
+        let any = self.random.u32(PROMISED);
+        let promised = (Qpn(any - any % all + this), self.random.u32(0..1 << 24));
+        connection.deferred = Some((reactor, Box::new(OpenQueue { promised: Some(promised), ..open })));
+        // It is over at once where the request was taken back by now; then its events say so.
+        self.accept(now, device, id, promised.0, promised.1);
+    }
+
+    /// Accepts a connection; `false` when it is over by now.
+    fn accept(&self, now: Instant, device: &mut SoftDevice, id: CmId, qpn: Qpn, rq_psn: u32) -> bool {
+        let (Some(connection), Some(cm)) = (self.connections.get(&id), device.cm()) else { return false };
+        let entries = u16::try_from(connection.request.host_send_entries).unwrap_or(u16::MAX);
+        let private = AcceptData::new(entries);
+        let params = AcceptParams {
+            qpn,
+            rq_psn,
+            responder_resources: 0,
+            initiator_depth: connection.depth,
+            private: private.as_bytes(),
+        };
+        cm.accept(now, id, &params).is_ok()
+    }
+
+    fn disconnect(&self, now: Instant, device: &mut SoftDevice, id: CmId) {
+        if let Some(cm) = device.cm()
+            && let Err(error) = cm.disconnect(now, id)
+        {
+            tracing::debug!(%error, "ending a connection that is over");
+        }
+    }
+
+    fn over(&mut self, reactors: &[Postbox<Message>], id: CmId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if std::mem::replace(&mut connection.over, true) {
+            return;
+        }
+        if let Some((reactor, qpn)) = connection.queue {
+            self.by_qpn.remove(&qpn);
+            reactors[reactor].post(Message::Disconnected(qpn));
+        }
+    }
+
+    fn reject(&mut self, now: Instant, device: &mut SoftDevice, id: CmId, status: RejectStatus) {
+        self.rejected += 1;
+        if let Some(cm) = device.cm()
+            && let Err(error) = cm.reject(now, id, RejReason::Consumer, RejectData::new(status).as_bytes())
+        {
+            tracing::debug!(%error, "refusing a connection that is over");
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! `intact serve`: makes everything that a configuration says, runs it, and changes it when told to.
+//!
+//! The control thread owns the configuration and the volumes; reactors run on threads of their own. SIGHUP reads the file
+//! again, SIGTERM and SIGINT drain and end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rwctx::device::DeviceError;
+use rwctx::device::soft::device::{SoftConfig, SoftDevice, random_seed};
+use rwctx::device::soft::driver::OpenError;
+use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::iterator::Signals;
+use thiserror::Error;
+
+use crate::block::{self, BufPool, Engine, EngineError, FileSetup, Identity, Pending, Volume, VolumeError};
+use crate::config::{self, Config, ConfigErrors};
+use crate::metrics::Server;
+use crate::nvmf::controller::TargetLimits;
+use crate::nvmf::rdma::Transport;
+use crate::nvmf::registry::{Applied, NvmeConfig, Registry, SubsystemConfig};
+use crate::nvmf::subsystem::Hosts;
+use crate::reactor::acceptor::{Acceptor, QueueLimits};
+use crate::reactor::mailbox::{Mailbox, Postbox, mailbox};
+use crate::reactor::{Message, Reactor, cpu};
+use crate::stats::ReactorStats;
+
+/// Buffers of one reactor, in bytes: what its commands hold at the most, and wait beyond. Address space alone as long as
+/// nobody uses it; what was used once, with its surroundings of 2 MiB, stays resident.
+const POOL: usize = 256 << 20;
+/// I/O operations that one reactor has under way.
+const ENGINE_DEPTH: usize = 1024;
+/// How long the end waits for hosts to be told.
+const GOODBYE: Duration = Duration::from_millis(300);
+/// How long the end waits for commands, after which what is left is dropped.
+const DRAIN: Duration = Duration::from_secs(6);
+/// How long commands in blocks that volumes in memory don't present any more are waited for, all volumes together.
+const CUT_WAIT: Duration = Duration::from_secs(10);
+
+/// Why the target can't start.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigErrors),
+    /// A volume can't be opened.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The soft device can't be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The device has no room.
+    #[error("the RDMA device refuses the buffers")]
+    Device(#[from] DeviceError),
+    /// The I/O engine can't be made.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Two volumes are to have one file.
+    #[error(
+        "volume {volume:?}: volume {other:?} has its file, by this name or another; needed: a file of its own for each volume"
+    )]
+    Shared {
+        /// The volume.
+        volume: String,
+        /// The other one.
+        other: String,
+    },
+    /// The system refused something.
+    #[error("can't {0}")]
+    System(String, #[source] std::io::Error),
+}
+
+/// Runs a target until SIGTERM or SIGINT.
+///
+/// # Errors
+/// Everything that keeps it from starting.
+pub fn serve(file: &Path) -> Result<(), ServeError> {
+    let config = Config::load(file)?;
+    let mut signals = Signals::new([SIGHUP, SIGTERM, SIGINT, SIGXFSZ])
+        .map_err(|error| ServeError::System("listen for signals".to_owned(), error))?;
+    let mut target = Target::start(file, config)?;
+    target.announce();
+    for signal in signals.forever() {
+        match signal {
+            SIGHUP => target.reload(),
+            // A limit of the length of files (ulimit -f) is an error of the operation that meets it.
+            SIGXFSZ => {}
+            _ => break,
+        }
+    }
+    target.stop();
+    Ok(())
+}
+
+/// A running target.
+struct Target {
+    file: PathBuf,
+    config: Config,
+    volumes: BTreeMap<String, Arc<Volume>>,
+    registry: Arc<Registry>,
+    reactors: Vec<Postbox<Message>>,
+    /// What each reactor needs before it can serve volumes in files.
+    file_setups: Vec<Arc<FileSetup>>,
+    threads: Vec<JoinHandle<()>>,
+    _metrics: Option<Server>,
+}
+
+/// What a reactor that started leaves to others.
+struct Started {
+    stats: ReactorStats,
+    file_setup: Arc<FileSetup>,
+}
+
+impl Target {
+    fn start(file: &Path, config: Config) -> Result<Self, ServeError> {
+        // Files of the first are not left behind where a later one can't be opened.
+        let mut opened = Vec::new();
+        for volume in &config.volumes {
+            refuse_shared(&opened, volume)?;
+            opened.push(Pending::open(volume_config(&config, volume))?);
+        }
+        let mut volumes = BTreeMap::new();
+        for pending in opened {
+            volumes.insert(pending.volume().name().to_owned(), Arc::clone(pending.volume()));
+            let cut = pending.commit();
+            debug_assert!(cut.is_none(), "what was just opened has nothing to cut off");
+        }
+        let count = config.reactor.cores.count();
+        let limits = TargetLimits { max_queue_entries: 256, ..TargetLimits::default() };
+        let registry = Arc::new(Registry::new(limits, count));
+        // Nobody is connected who would have to be told.
+        let _ = registry.apply(now(), nvme_config(&config, &volumes));
+        let devices = SoftDevice::open(&SoftConfig::new(config.device.addresses.clone(), count))?;
+        let mut boxes = Vec::new();
+        for _ in 0..count {
+            boxes.push(mailbox().map_err(|errno| system("make an event descriptor", errno))?);
+        }
+        let reactors: Vec<Postbox<Message>> = boxes.iter().map(|(post, _)| post.clone()).collect();
+        let queue_limits =
+            QueueLimits { max_qid: limits.max_io_queues, max_entries: limits.max_queue_entries };
+        let mut target = Self {
+            file: file.to_owned(),
+            volumes,
+            registry,
+            reactors,
+            file_setups: Vec::new(),
+            threads: Vec::new(),
+            _metrics: None,
+            config,
+        };
+        let mut stats = Vec::new();
+        for (index, (device, (_, mail))) in devices.into_iter().zip(boxes).enumerate() {
+            let acceptor =
+                (index == 0).then(|| Acceptor::new(queue_limits, target.config.nvme.port, random_seed()));
+            match target.start_reactor(index, device, mail, acceptor) {
+                Ok(started) => {
+                    stats.push(started.stats);
+                    target.file_setups.push(started.file_setup);
+                }
+                Err(error) => {
+                    target.reactors.iter().for_each(|reactor| reactor.post(Message::Stop));
+                    return Err(error);
+                }
+            }
+        }
+        if let Some(address) = target.config.metrics.address {
+            let source = crate::stats::source(stats, Arc::clone(&target.registry));
+            let server = Server::start(address, source)
+                .map_err(|error| ServeError::System(format!("serve metrics on {address}"), error))?;
+            target._metrics = Some(server);
+        }
+        Ok(target)
+    }
+
+    /// Starts a reactor's thread; returns when it runs.
+    fn start_reactor(
+        &mut self,
+        index: usize,
+        device: SoftDevice,
+        mail: Mailbox<Message>,
+        acceptor: Option<Acceptor>,
+    ) -> Result<Started, ServeError> {
+        let (registry, peers) = (Arc::clone(&self.registry), self.reactors.clone());
+        let (poll, core) = (self.config.reactor.poll, self.config.reactor.cores.cpu(index));
+        let serves_files = has_files(&self.config);
+        let (ready, started) = std::sync::mpsc::channel();
+        let run = move || {
+            let _guard = AbortOnPanic;
+            let made = make_reactor(index, device, mail, acceptor, registry, peers, poll, core, serves_files);
+            match made {
+                Ok((reactor, started)) => {
+                    let _ = ready.send(Ok(started));
+                    reactor.run();
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("reactor-{index}"))
+            .spawn(run)
+            .map_err(|error| ServeError::System("start a reactor's thread".to_owned(), error))?;
+        self.threads.push(thread);
+        started.recv().unwrap_or_else(|_| {
+            let ended = std::io::Error::other("it ended at once");
+            Err(ServeError::System("start a reactor's thread".to_owned(), ended))
+        })
+    }
+
+    /// Says on stdout where hosts can connect: connections are accepted by now.
+    fn announce(&self) {
+        let mut lines = String::new();
+        for listener in self.config.nvme_listeners() {
+            // Writing to a string does not fail.
+            let _ = writeln!(lines, "ready nvme rdma {listener}");
+        }
+        let mut out = std::io::stdout().lock();
+        if let Err(error) = out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
+            tracing::warn!(%error, "can't write to stdout");
+        }
+    }
+
+    /// Reads the configuration again and makes the target what it says; a file that is wrong changes nothing.
+    fn reload(&mut self) {
+        let config = match Config::load(&self.file) {
+            Ok(config) => config,
+            Err(errors) => {
+                tracing::error!("configuration not changed:\n{errors}");
+                return;
+            }
+        };
+        for key in self.config.needs_restart(&config) {
+            tracing::warn!(key, "this change takes effect at the next start");
+        }
+        let config = self.config.without_restart(config);
+        match self.apply(&config) {
+            Ok(()) => {
+                tracing::info!(file = %self.file.display(), "configuration read again");
+                self.config = config;
+            }
+            Err(error) => tracing::error!("configuration not changed: {}", with_sources(&error)),
+        }
+    }
+
+    /// Makes the target what `config` says, or leaves it as it is: all that can fail comes first.
+    fn apply(&mut self, config: &Config) -> Result<(), ServeError> {
+        let mut volumes = BTreeMap::new();
+        // Undone when a later one fails.
+        let mut pending = Vec::new();
+        let kept = |volume: &config::Volume| {
+            let as_before = self.config.volume(&volume.name).is_some_and(|old| same_but_size(old, volume));
+            self.volumes.get(&volume.name).filter(|_| as_before)
+        };
+        let mut owners: BTreeSet<&str> =
+            config.volumes.iter().filter_map(&kept).map(|volume| volume.name()).collect();
+        for volume in &config.volumes {
+            if let Some(open) = kept(volume) {
+                if let Some(blocks) = new_size(open, volume) {
+                    pending.push(Pending::resize(open, blocks)?);
+                }
+                volumes.insert(volume.name.clone(), Arc::clone(open));
+                continue;
+            }
+            refuse_shared(&pending, volume)?;
+            let opened = match self.volumes.values().find(|open| is_in_file_of(open, volume)) {
+                Some(other) if owners.insert(other.name()) => {
+                    Pending::succeed(other, volume_config(config, volume))?
+                }
+                Some(other) => return Err(shared(volume, other)),
+                None => Pending::open(volume_config(config, volume))?,
+            };
+            volumes.insert(volume.name.clone(), Arc::clone(opened.volume()));
+            pending.push(opened);
+        }
+        if has_files(config) {
+            // A reactor has no time for it once it meets the first of them.
+            self.file_setups.iter().try_for_each(|setup| setup.prepare())?;
+        }
+        let cut: Vec<_> = pending.into_iter().filter_map(Pending::commit).collect();
+        let Applied { notified, disconnect } = self.registry.apply(now(), nvme_config(config, &volumes));
+        for controller in disconnect {
+            for reactor in &self.reactors {
+                reactor.post(Message::ControllerGone(controller.cntlid));
+            }
+        }
+        if !notified.is_empty() {
+            self.reactors.iter().for_each(|reactor| reactor.post(Message::ControllersChanged));
+        }
+        self.volumes = volumes;
+        // Hosts reach these blocks no more; commands that are under way may.
+        let mut wait = CUT_WAIT;
+        for cut in cut {
+            if let Err(error) = cut.empty(&mut wait) {
+                tracing::warn!(%error, "their memory is kept until the volume grows again");
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets commands finish, tells hosts, and ends.
+    fn stop(mut self) {
+        tracing::info!("draining");
+        self.reactors.iter().for_each(|reactor| reactor.post(Message::Drain));
+        let until = now() + DRAIN;
+        while !self.registry.controllers().is_empty() && now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(GOODBYE);
+        self.reactors.iter().for_each(|reactor| reactor.post(Message::Stop));
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a reactor's thread panicked");
+            }
+        }
+        tracing::info!("ended");
+    }
+}
+
+/// Ends the process when the thread that holds it panics: a target without one of its reactors would leave hosts waiting
+/// for ever, while one that ended is started again and hosts reconnect.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "what the new thread takes with it")]
+fn make_reactor(
+    index: usize,
+    mut device: SoftDevice,
+    mail: Mailbox<Message>,
+    acceptor: Option<Acceptor>,
+    registry: Arc<Registry>,
+    peers: Vec<Postbox<Message>>,
+    poll: config::Poll,
+    core: Option<usize>,
+    serves_files: bool,
+) -> Result<(Reactor, Started), ServeError> {
+    if let Some(core) = core {
+        cpu::pin(core).map_err(|errno| system(&format!("run on CPU {core}"), errno))?;
+    }
+    if let Some(acceptor) = &acceptor {
+        acceptor.start_listening(&mut device);
+    }
+    let pool = BufPool::new(POOL).map_err(|errno| system("map the buffers", errno))?;
+    let mut engine = Engine::new(ENGINE_DEPTH)?;
+    engine.register_buffers(&pool);
+    let file_setup = Arc::clone(engine.file_setup());
+    if serves_files {
+        file_setup.prepare()?;
+    }
+    let transport = Transport::new(device, engine, pool, registry, index, now())?;
+    let stats = Arc::clone(transport.stats());
+    let reactor = Reactor::new(index, transport, mail, peers, acceptor, poll, random_seed())
+        .map_err(|errno| system("watch descriptors", errno))?;
+    let stats = ReactorStats { transport: stats, device: reactor.published() };
+    Ok((reactor, Started { stats, file_setup }))
+}
+
+fn has_files(config: &Config) -> bool {
+    config.volumes.iter().any(|volume| matches!(volume.backend, config::Backend::File { .. }))
+}
+
+fn volume_config(config: &Config, volume: &config::Volume) -> block::VolumeConfig {
+    let home = config.home(&volume.name).map_or("", |subsystem| subsystem.nqn.as_str());
+    let serial = volume.serial.as_ref().map(config::Serial::as_str);
+    let protection = volume.protection.map(|protection| block::Protection {
+        format: protection.format,
+        pi_type: protection.pi_type,
+        layout: match protection.layout {
+            config::Layout::Separate => block::Layout::Separate,
+            config::Layout::Interleaved => block::Layout::Interleaved,
+        },
+    });
+    let backend = match &volume.backend {
+        config::Backend::Memory { size } => block::BackendConfig::Memory { size: *size },
+        config::Backend::Null { size } => block::BackendConfig::Null { size: *size },
+        config::Backend::File { path, size } => {
+            block::BackendConfig::File { path: path.clone(), size: *size }
+        }
+    };
+    block::VolumeConfig {
+        name: volume.name.clone(),
+        identity: Identity::new(home, &volume.name, volume.uuid, serial),
+        block_size: volume.block_size,
+        protection,
+        read_only: volume.read_only,
+        backend,
+    }
+}
+
+/// Refuses a volume in a file that one of these has.
+fn refuse_shared(pending: &[Pending], volume: &config::Volume) -> Result<(), ServeError> {
+    let mut others = pending.iter().map(Pending::volume);
+    others.find(|other| is_in_file_of(other, volume)).map_or(Ok(()), |other| Err(shared(volume, other)))
+}
+
+fn shared(volume: &config::Volume, other: &Volume) -> ServeError {
+    ServeError::Shared { volume: volume.name.clone(), other: other.name().to_owned() }
+}
+
+/// Whether a volume is to be in the file that an open one has.
+fn is_in_file_of(open: &Volume, volume: &config::Volume) -> bool {
+    matches!(&volume.backend, config::Backend::File { path, .. } if open.is_in(path))
+}
+
+fn nvme_config(config: &Config, volumes: &BTreeMap<String, Arc<Volume>>) -> NvmeConfig {
+    let subsystems = config.nvme.subsystems.iter().map(|subsystem| SubsystemConfig {
+        nqn: subsystem.nqn.as_str().to_owned(),
+        serial: subsystem.serial.as_str().to_owned(),
+        hosts: match &subsystem.hosts {
+            config::Hosts::Any => Hosts::Any,
+            config::Hosts::Listed(names) => {
+                Hosts::Listed(names.iter().map(|name| name.as_str().to_owned()).collect())
+            }
+        },
+        namespaces: subsystem
+            .namespaces
+            .iter()
+            .filter_map(|ns| Some((ns.nsid, Arc::clone(volumes.get(&ns.volume)?))))
+            .collect(),
+    });
+    NvmeConfig { listeners: config.nvme_listeners().collect(), subsystems: subsystems.collect() }
+}
+
+/// Whether an open volume can be what another configuration says, at most with another size.
+fn same_but_size(old: &config::Volume, new: &config::Volume) -> bool {
+    let mut resized = old.clone();
+    match (&mut resized.backend, &new.backend) {
+        (config::Backend::Memory { size }, config::Backend::Memory { size: new })
+        | (config::Backend::Null { size }, config::Backend::Null { size: new }) => *size = *new,
+        (config::Backend::File { size, .. }, config::Backend::File { size: new, .. }) => *size = *new,
+        _ => {}
+    }
+    resized == *new
+}
+
+/// Blocks that an open volume is to have, when it has others.
+fn new_size(open: &Volume, new: &config::Volume) -> Option<u64> {
+    let size = match &new.backend {
+        config::Backend::Memory { size } | config::Backend::Null { size } => Some(*size),
+        config::Backend::File { size, .. } => *size,
+    };
+    size.map(|size| size / u64::from(open.block_size())).filter(|blocks| *blocks != open.blocks())
+}
+
+fn system(what: &str, errno: nix::Error) -> ServeError {
+    ServeError::System(what.to_owned(), errno.into())
+}
+
+/// An error with everything that caused it.
+#[must_use]
+pub fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        // Writing to a string does not fail.
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+#[expect(clippy::disallowed_methods, reason = "the control thread's clock")]
+fn now() -> Instant {
+    Instant::now()
+}

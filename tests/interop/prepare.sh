@@ -1,0 +1,223 @@
+#!/bin/sh
+# Prepares what the interop suite boots: kernels, initramfs images and one root image with the tools.
+#
+#   tests/interop/prepare.sh [--packages-only]
+#
+# Installs the Debian packages that the suite uses (root or sudo), downloads the kernels from the mirror
+# that apt is configured with (unpacked, never installed), and builds into $INTACT_INTEROP_DIR, by default
+# build/interop:
+#
+#   vmlinuz-6.1  initrd-6.1     boots, loads what the root disk needs, mounts it, runs agent.sh
+#   vmlinuz-6.12 initrd-6.12
+#   root.img                    ext4: busybox, nvme-cli, fio, iproute2, e2fsprogs and both kernels' modules
+#
+# Idempotent: what is there and belongs to this script's version is kept, without a word to the network.
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+cache=${INTACT_INTEROP_DIR:-$(cd "$here/../.." && pwd)/build/interop}
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+
+# Suites that may hold each kernel, in order of preference.
+suites_6_1="bookworm"
+suites_6_12="bookworm-backports trixie"
+
+packages="qemu-system-x86 busybox-static iproute2 nvme-cli fio e2fsprogs coreutils diffutils
+          dash util-linux kmod cpio zstd xz-utils tar debian-archive-keyring"
+
+# Modules that the initramfs loads to reach the root disk. crc32c_generic is no dependency of ext4.
+boot_modules="virtio_pci virtio_blk crc32c_generic ext4"
+
+# Modules in the root image. The checksum modules are found by name at run time, so no dependency names
+# them: without crc32_generic rdma_rxe does not start.
+modules="$boot_modules virtio_net rdma_rxe rdma_cm rdma_ucm ib_uverbs nvme nvme-rdma nvmet nvmet-rdma null_blk loop
+         crc32_generic crct10dif_generic
+         sch_netem sch_ingress ifb act_mirred cls_matchall"
+
+# Programs in the root image besides busybox's. Busybox has a dd and a cmp of its own, with other options.
+# The shell is dash: busybox's runs its own applets even where the real program stands in PATH.
+programs="dash nvme fio ip rdma tc mkfs.ext4 e2fsck dd cmp blockdev timeout stat"
+
+say() { echo "interop: $*" >&2; }
+die() { say "$*"; exit 1; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif command -v sudo >/dev/null; then sudo "$@"
+    else die "installing packages needs root or sudo: $*"
+    fi
+}
+
+install_packages() {
+    missing=
+    for package in $packages; do
+        status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+        [ "$status" = installed ] || missing="$missing $package"
+    done
+    [ -n "$missing" ] || return 0
+    say "installing:$missing"
+    # shellcheck disable=SC2086 # a list of words
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >"$cache/apt.log" 2>&1 || {
+        as_root apt-get update -q >"$cache/apt.log" 2>&1 || die "apt-get update failed: $(tail -n 3 "$cache/apt.log")"
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing >>"$cache/apt.log" 2>&1 ||
+            die "apt-get install failed: $(tail -n 3 "$cache/apt.log")"
+    }
+}
+
+# The mirror that the machine itself installs Debian from.
+mirror() {
+    # RELEASE names the suite as the sources file does; security and updates live elsewhere or hold no kernels of other suites.
+    apt-get indextargets --format '$(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+        while read -r uri suite component; do
+            case $suite in *-security | *-updates | */*) continue ;; esac
+            [ "$component" = main ] || continue
+            case $uri in */debian/ | */debian) echo "$uri"; break ;; esac
+        done
+}
+
+# apt with lists of its own, so that the machine's stay as they are: private_apt SUITE COMMAND ARG...
+private_apt() {
+    suite=$1 tool=$2
+    shift 2
+    "$tool" -q -o "Dir::Etc::sourcelist=$cache/apt/$suite/sources.list" -o Dir::Etc::sourceparts=- \
+        -o "Dir::State::lists=$cache/apt/$suite/lists" -o "Dir::Cache=$cache/apt/$suite/cache" \
+        -o APT::Sandbox::User=root "$@"
+}
+
+# fetch_kernel SERIES SUITE...: leaves the unpacked package in kernel-SERIES/
+fetch_kernel() {
+    series=$1
+    shift
+    [ -e "$cache/kernel-$series/version" ] && return 0
+    uri=$(mirror)
+    # Without lists, as in a fresh container, apt names no mirror.
+    [ -n "$uri" ] || { as_root apt-get update -q >"$cache/apt.log" 2>&1 || true; uri=$(mirror); }
+    [ -n "$uri" ] || die "no Debian mirror among apt's sources (apt-get indextargets)"
+    for suite in "$@"; do
+        mkdir -p "$cache/apt/$suite/lists/partial" "$cache/apt/$suite/cache/archives/partial"
+        echo "deb [signed-by=$keyring] $uri $suite main" >"$cache/apt/$suite/sources.list"
+        private_apt "$suite" apt-get update >"$cache/apt.log" 2>&1 || { say "no lists for $suite"; continue; }
+        package=$(private_apt "$suite" apt-cache depends linux-image-amd64 | sed -n "s/^ *Depends: \(linux-image-$series\.[^ ]*\)$/\1/p" | head -n 1)
+        [ -n "$package" ] && break
+    done
+    [ -n "${package:-}" ] || die "no linux-image-$series in: $*"
+    say "downloading $package from $suite"
+    rm -rf "$cache/kernel-$series" "$cache/download"
+    mkdir -p "$cache/download" "$cache/kernel-$series"
+    (cd "$cache/download" && private_apt "$suite" apt-get download "$package") >"$cache/apt.log" 2>&1 ||
+        die "cannot download $package: $(tail -n 3 "$cache/apt.log")"
+    dpkg -x "$cache/download/"*.deb "$cache/kernel-$series"
+    rm -rf "$cache/download"
+    # Newer packages put modules under usr/lib; modprobe -d looks under lib.
+    [ -e "$cache/kernel-$series/lib" ] || ln -s usr/lib "$cache/kernel-$series/lib"
+    version=${package#linux-image-}
+    depmod -b "$cache/kernel-$series" "$version"
+    echo "$version" >"$cache/kernel-$series/version"
+}
+
+# copy_modules SERIES ROOT NAME...: the named modules, what they depend on, and an index of them
+copy_modules() {
+    series=$1 root=$2
+    shift 2
+    from=$cache/kernel-$series
+    version=$(cat "$from/version")
+    mkdir -p "$root/lib/modules/$version"
+    for name in "$@"; do
+        modprobe -d "$from" -S "$version" --show-depends "$name" || die "kernel $series has no module $name"
+    done | sed -n 's/^insmod \([^ ]*\).*/\1/p' | sort -u | while read -r path; do
+        to=$root/lib/modules/$version/${path##*/}
+        # The guest's modprobe is busybox's: it reads plain modules only.
+        case $path in
+            *.xz) xz -dc "$path" >"${to%.xz}" ;;
+            *) cp "$path" "$to" ;;
+        esac
+    done
+    cp "$from/lib/modules/$version/"modules.builtin* "$from/lib/modules/$version/modules.order" "$root/lib/modules/$version/"
+    depmod -b "$root" "$version"
+}
+
+copy_busybox() {
+    mkdir -p "$1/bin"
+    cp "$(command -v busybox)" "$1/bin/busybox"
+    for applet in $("$1/bin/busybox" --list); do
+        [ -e "$1/bin/$applet" ] || ln -s busybox "$1/bin/$applet"
+    done
+}
+
+build_initrd() {
+    series=$1
+    root=$cache/stage-initrd
+    rm -rf "$root"
+    mkdir -p "$root/proc" "$root/sys" "$root/dev" "$root/root" "$root/sbin"
+    copy_busybox "$root"
+    ln -s ../bin/busybox "$root/sbin/modprobe"
+    # shellcheck disable=SC2086 # a list of words
+    copy_modules "$series" "$root" $boot_modules
+    cp "$here/guest/init.sh" "$root/init"
+    chmod 755 "$root/init"
+    (cd "$root" && find . | cpio -o -H newc --quiet -R 0:0 | zstd -q -3 -T0) >"$cache/initrd-$series"
+    cp "$cache/kernel-$series/boot/vmlinuz-"* "$cache/vmlinuz-$series"
+    rm -rf "$root"
+}
+
+build_root() {
+    root=$cache/stage-root
+    rm -rf "$root"
+    mkdir -p "$root/usr/bin" "$root/usr/lib/x86_64-linux-gnu" "$root/lib64" "$root/etc/nvme" "$root/sbin"
+    for folder in proc sys dev run tmp var mnt checks; do mkdir -p "$root/$folder"; done
+    copy_busybox "$root"
+    ln -s ../bin/busybox "$root/sbin/modprobe"
+    for program in $programs; do
+        path=$(PATH=$PATH:/usr/sbin:/sbin command -v "$program") || die "no program $program on this machine"
+        cp -L "$path" "$root/usr/bin/$program"
+        ldd "$path"
+    done | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p; s/^\t*\(\/[^ ]*\) (0x.*/\1/p' | sort -u | while read -r library; do
+        case $library in
+            */ld-linux-x86-64.so.2) cp -L "$library" "$root/lib64/" ;;
+            *) cp -L "$library" "$root/usr/lib/x86_64-linux-gnu/" ;;
+        esac
+    done
+    mkdir -p "$root/lib"
+    ln -s ../usr/lib/x86_64-linux-gnu "$root/lib/x86_64-linux-gnu"
+    ln -sf ../usr/bin/dash "$root/bin/sh"
+    ln -s ../usr/bin/e2fsck "$root/sbin/fsck.ext4"
+    ln -s /proc/mounts "$root/etc/mtab"
+    [ -e /etc/mke2fs.conf ] && cp /etc/mke2fs.conf "$root/etc/"
+    echo 'root:x:0:0:root:/:/bin/sh' >"$root/etc/passwd"
+    echo 'root:x:0:' >"$root/etc/group"
+    for series in 6.1 6.12; do
+        # shellcheck disable=SC2086 # a list of words
+        copy_modules "$series" "$root" $modules
+    done
+    rm -f "$cache/root.img"
+    # A quarter more than the files: file system overhead.
+    mebibytes=$(($(du -sm "$root" | cut -f1) * 5 / 4 + 16))
+    PATH=$PATH:/usr/sbin:/sbin mkfs.ext4 -q -F -d "$root" -E root_owner=0:0 -O '^has_journal' -m 0 "$cache/root.img" "${mebibytes}M"
+    rm -rf "$root"
+}
+
+mkdir -p "$cache"
+install_packages
+[ "${1:-}" = --packages-only ] && exit 0
+# shellcheck disable=SC2086 # lists of words
+fetch_kernel 6.1 $suites_6_1
+# shellcheck disable=SC2086
+fetch_kernel 6.12 $suites_6_12
+
+# The images follow from this script, the initramfs' init, the kernels and the installed tools.
+stamp=$(
+    {
+        cat "$here/prepare.sh" "$here/guest/init.sh" "$cache"/kernel-*/version
+        # shellcheck disable=SC2086
+        dpkg-query -W $packages
+    } | sha256sum | cut -d' ' -f1
+)
+if [ "$(cat "$cache/stamp" 2>/dev/null)" != "$stamp" ]; then
+    rm -f "$cache/stamp"
+    say "building the images in $cache"
+    build_root
+    build_initrd 6.1
+    build_initrd 6.12
+    echo "$stamp" >"$cache/stamp"
+fi
+say "ready: kernels $(cat "$cache/kernel-6.1/version") and $(cat "$cache/kernel-6.12/version")"

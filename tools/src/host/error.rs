@@ -1,0 +1,211 @@
+//! Everything that keeps a host from getting what it asked for, in words for people.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use intact::nvmf::wire::private_data::{RejectData, RejectStatus};
+use intact::nvmf::wire::status::Status;
+use rwctx::device::soft::driver::OpenError;
+use rwctx::device::soft::wire::RejReason;
+use rwctx::device::{DeviceError, PostError};
+use rwctx::wc::WcStatus;
+use thiserror::Error;
+use zerocopy::FromBytes;
+
+/// Why an operation of the host failed.
+#[derive(Debug, Error)]
+pub enum HostError {
+    /// The soft device can't be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// No local address is known from which the target can be reached.
+    #[error("no local address for {target}: name one with --local")]
+    NoLocal {
+        /// The target.
+        target: IpAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The local address is the target's, where the target's device is.
+    #[error(
+        "{target} can't be both the target's address and this host's: name another address of this machine with --local"
+    )]
+    LocalIsTarget {
+        /// Both.
+        target: IpAddr,
+    },
+    /// The device refused an object.
+    #[error("the RDMA device refuses: {0}")]
+    Device(#[from] DeviceError),
+    /// The device refused work.
+    #[error("the RDMA device refuses work: {0}")]
+    Post(#[from] PostError),
+    /// The system refused something.
+    #[error("can't {what}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// A file can't be used.
+    #[error("{path}", path = path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The target answered a connection request, with no.
+    #[error("{target} refused the connection of queue {qid}: {refusal}")]
+    Refused {
+        /// Whom we asked.
+        target: SocketAddr,
+        /// For which queue.
+        qid: u16,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The target did not answer.
+    #[error("no answer from {target} within {} s: {what}", after.as_secs_f32())]
+    Timeout {
+        /// Whom we asked.
+        target: SocketAddr,
+        /// What was asked.
+        what: &'static str,
+        /// How long we waited.
+        after: Duration,
+    },
+    /// The connection broke.
+    #[error("the connection of queue {qid} to {target} broke: {fault}")]
+    Broken {
+        /// The other side.
+        target: SocketAddr,
+        /// Which queue.
+        qid: u16,
+        /// How.
+        fault: Fault,
+    },
+    /// The target broke the protocol.
+    #[error("{target} breaks the protocol: {what}")]
+    Protocol {
+        /// The other side.
+        target: SocketAddr,
+        /// What it did.
+        what: String,
+    },
+    /// A command completed with a status other than success.
+    #[error("{command} failed: {status}")]
+    Status {
+        /// Which command.
+        command: &'static str,
+        /// How it completed.
+        status: Status,
+    },
+    /// What was asked for does not fit this target or namespace.
+    #[error("{0}")]
+    Invalid(String),
+    /// Data that was read is not what was written.
+    #[error("verify: {0}")]
+    Corrupt(String),
+}
+
+/// How a connection broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The target disconnected.
+    Disconnected,
+    /// A work request failed.
+    Work(WcStatus),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Disconnected => "the target disconnected",
+            Self::Work(WcStatus::RetryExcErr) => "the target does not acknowledge",
+            Self::Work(WcStatus::RnrRetryExcErr) => "the target has no room for commands",
+            Self::Work(WcStatus::WrFlushErr) => "the queue pair failed",
+            Self::Work(WcStatus::RemAccessErr) => "the target refused access to its memory",
+            Self::Work(WcStatus::RemInvReqErr) => "the target found a request invalid",
+            Self::Work(WcStatus::RemOpErr) => "the target could not complete a request",
+            Self::Work(status) => return write!(f, "{status:?}"),
+        })
+    }
+}
+
+/// Why a connection request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The connection manager refused.
+    Manager(RejReason),
+    /// The NVMe target refused, with a status.
+    Nvme(u16),
+}
+
+impl Refusal {
+    /// Reads a REJ's reason and private data.
+    #[must_use]
+    pub fn new(reason: RejReason, private: &[u8]) -> Self {
+        match RejectData::ref_from_prefix(private) {
+            Ok((data, _)) if reason == RejReason::Consumer => Self::Nvme(data.sts.get()),
+            _ => Self::Manager(reason),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Manager(reason) => {
+                f.write_str(match reason {
+                    RejReason::InvalidServiceId => "nobody listens on this port",
+                    RejReason::Stale => "it still holds an older connection of this host; try again",
+                    RejReason::InvalidMtu => "the path MTU is too large for it",
+                    RejReason::NoQp | RejReason::NoResources => "it is out of resources",
+                    RejReason::Timeout => "it gave up",
+                    RejReason::InvalidGid => "the address is not its own",
+                    _ => "rejected",
+                })?;
+                write!(f, " (CM reason {})", u16::from(reason))
+            }
+            Self::Nvme(status) => {
+                let text = match RejectStatus::from_wire(status) {
+                    Some(RejectStatus::InvalidLength) => "invalid private data length",
+                    Some(RejectStatus::InvalidRecfmt) => "invalid record format",
+                    Some(RejectStatus::InvalidQid) => "invalid queue ID",
+                    Some(RejectStatus::InvalidHsqsize) => "invalid host send queue size",
+                    Some(RejectStatus::InvalidHrqsize) => "invalid host receive queue size",
+                    Some(RejectStatus::NoResources) => "no resources",
+                    Some(RejectStatus::InvalidIrd) => "invalid inbound RDMA read depth",
+                    Some(RejectStatus::InvalidOrd) => "invalid outbound RDMA read depth",
+                    None => "unknown",
+                };
+                write!(f, "NVMe status {status} ({text})")
+            }
+        }
+    }
+}
+
+impl HostError {
+    /// A system call that failed.
+    pub(crate) fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+        Self::System { what: what.into(), source: source.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_the_targets_own_reason_when_it_gave_one() {
+        let consumer = Refusal::new(RejReason::Consumer, &[0, 0, 4, 0, 0]);
+        assert_eq!(consumer.to_string(), "NVMe status 4 (invalid host send queue size)");
+        let manager = Refusal::new(RejReason::InvalidServiceId, &[0, 0, 4, 0]);
+        assert_eq!(manager.to_string(), "nobody listens on this port (CM reason 8)");
+        assert_eq!(Refusal::new(RejReason::Other(99), &[]).to_string(), "rejected (CM reason 99)");
+    }
+}
