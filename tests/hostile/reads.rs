@@ -69,9 +69,11 @@ fn write(blocks: u32, cid: u16) -> Vec<u8> {
     command.emit().as_bytes().to_vec()
 }
 
-/// The READ that the target sends for a write.
+/// The READ that the target sends for a write. One that was answered already, and was sent again meanwhile, is none.
 fn read_request(raw: &mut Raw) -> (u32, Reth) {
-    let got = raw.await_packet(LONG, |got| got.bth.opcode == Opcode::ReadRequest).expect("a READ");
+    let expected = raw.expected;
+    let is_new = |got: &Got| got.bth.psn >= expected && got.bth.opcode == Opcode::ReadRequest;
+    let got = raw.await_packet(LONG, is_new).expect("a READ");
     let Ext::Reth(reth) = got.ext else { panic!("{got:?}") };
     (got.bth.psn, reth)
 }
