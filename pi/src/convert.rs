@@ -3,6 +3,7 @@
 //! The incoming guard is checked before the outgoing one is written: the other order would bless a corruption.
 
 use crate::context::{BATCH, PiContext, load, store};
+use crate::crc::Ahead;
 use crate::error::PiMismatch;
 use crate::format::Guard;
 use crate::sgl::{Cursor, CursorMut, total, total_mut};
@@ -42,8 +43,8 @@ impl PiContext {
         let guard_shift = (tuple_size - to.size()) * 8;
         let mut block = 0;
         while block < blocks {
-            let count = self.data_states(self.checking, &mut checked, &mut old);
-            let again = self.data_states(outgoing, &mut guarded, &mut new);
+            let count = self.data_states(self.checking, &mut checked, &mut old, Ahead::NONE);
+            let again = self.data_states(outgoing, &mut guarded, &mut new, Ahead::NONE);
             assert_eq!(count, again, "both cursors walk the same segments");
             for (old, new) in old.iter_mut().zip(&mut new).take(count) {
                 metadata.pieces(self.lead(), |piece| {

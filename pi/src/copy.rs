@@ -5,6 +5,7 @@
 //! or they are copied as ever, where the kernel is too slow for that to pay.
 
 use crate::context::{BATCH, PiContext, units};
+use crate::crc::Ahead;
 use crate::crc::{Checksum, Kernel, Stores};
 use crate::sgl::{Cursor, CursorMut};
 
@@ -75,7 +76,7 @@ impl Copy<'_> {
             Some(stage) => {
                 let stage = &mut stage[..to.len()];
                 let result = fill(Stores::Cached, stage);
-                self.kernel.stream(stage, to, source.ahead());
+                self.kernel.stream(stage, to, Ahead::of(source.ahead()));
                 result
             }
         }

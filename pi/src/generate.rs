@@ -1,6 +1,7 @@
 //! Write protection information into space that is there.
 
 use crate::context::{BATCH, PiContext, units};
+use crate::crc::Ahead;
 use crate::crc::Checksum;
 use crate::sgl::{Cursor, CursorMut, total, total_mut};
 
@@ -29,7 +30,7 @@ impl PiContext {
         let mut states = [0; BATCH];
         let mut block = 0;
         while block < blocks {
-            let count = self.data_states(self.generating, &mut source, &mut states);
+            let count = self.data_states(self.generating, &mut source, &mut states, Ahead::NONE);
             for state in &states[..count] {
                 self.seal_streamed(&mut metadata, *state, block);
                 block += 1;
@@ -58,7 +59,14 @@ impl PiContext {
                 continue;
             }
             let chunk = target.take(run * stride);
-            self.generating.blocks(self.generating.init, chunk, stride, covered, &mut states[..run]);
+            self.generating.blocks(
+                self.generating.init,
+                chunk,
+                stride,
+                covered,
+                &mut states[..run],
+                Ahead::NONE,
+            );
             self.write_tuples(chunk, stride, covered, &states[..run], block);
             block += run;
         }
@@ -117,12 +125,13 @@ impl PiContext {
     }
 
     /// Takes as many blocks of user data from `source` as lie without a gap, at least one and at most [`BATCH`], puts
-    /// their checksum states into `states`, and returns how many they are.
+    /// their checksum states into `states`, and returns how many they are. Fetches `ahead` meanwhile.
     pub(crate) fn data_states(
         &self,
         checksum: &Checksum,
         source: &mut Cursor<'_, '_>,
         states: &mut [u64; BATCH],
+        ahead: Ahead,
     ) -> usize {
         let size = self.block();
         let run = units(source.contiguous(), size).min(BATCH);
@@ -132,7 +141,7 @@ impl PiContext {
             return 1;
         }
         let chunk = source.take(run * size);
-        checksum.blocks(checksum.init, chunk, size, size, &mut states[..run]);
+        checksum.blocks(checksum.init, chunk, size, size, &mut states[..run], ahead);
         run
     }
 }

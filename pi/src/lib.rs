@@ -69,7 +69,7 @@ mod verify;
 
 pub use checks::{Checks, Escape, PiType, Tags};
 pub use context::PiContext;
-pub use crc::{Kernel, KernelError};
+pub use crc::{Ahead, Kernel, KernelError};
 pub use error::{ContextError, Field, FormatError, PiMismatch};
 pub use format::{CommandTags, Format, Guard, Position};
 pub use pass::Outgoing;

@@ -1,6 +1,7 @@
 //! Check protection information where it lies.
 
 use crate::context::{BATCH, PiContext, units};
+use crate::crc::Ahead;
 use crate::error::PiMismatch;
 use crate::sgl::{Cursor, CursorMut, total};
 
@@ -33,6 +34,17 @@ impl PiContext {
     /// # Panics
     /// When `data` is not whole blocks or `md` not one metadata for each.
     pub fn verify(&self, data: &[&[u8]], md: &[&[u8]]) -> Result<(), PiMismatch> {
+        self.verify_ahead(data, md, Ahead::NONE)
+    }
+
+    /// As [`PiContext::verify`], and fetches `ahead` meanwhile: the data that is verified next.
+    ///
+    /// # Errors
+    /// As [`PiContext::verify`].
+    ///
+    /// # Panics
+    /// As [`PiContext::verify`].
+    pub fn verify_ahead(&self, data: &[&[u8]], md: &[&[u8]], mut ahead: Ahead) -> Result<(), PiMismatch> {
         let blocks = self.blocks_separate(total(data), total(md));
         if !self.checks_anything() {
             return Ok(());
@@ -42,7 +54,8 @@ impl PiContext {
         let mut states = [0; BATCH];
         let mut block = 0;
         while block < blocks {
-            let count = self.data_states(self.checking, &mut source, &mut states);
+            let count = self.data_states(self.checking, &mut source, &mut states, ahead);
+            ahead = Ahead::NONE;
             for state in &states[..count] {
                 self.check_streamed(&mut metadata, *state, block, None)?;
                 block += 1;
@@ -78,7 +91,7 @@ impl PiContext {
                 continue;
             }
             let chunk = source.take(run * stride);
-            self.checking.blocks(self.checking.init, chunk, stride, covered, &mut states[..run]);
+            self.checking.blocks(self.checking.init, chunk, stride, covered, &mut states[..run], Ahead::NONE);
             self.check_tuples(chunk, stride, covered, &states[..run], block)?;
             block += run;
         }

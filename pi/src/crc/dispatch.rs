@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use super::params::{Castagnoli, Ethernet, Nvme, T10Dif};
 #[cfg(target_arch = "x86_64")]
 use super::x86_64;
-use super::{Blocks, Checksum, CopyBlocks, Stores, Stream, scalar};
+use super::{Ahead, Blocks, Checksum, CopyBlocks, Stores, Stream, scalar};
 use crate::format::Guard;
 
 /// Environment variable that names the kernel to use instead of the fastest one: `portable`, `pclmulqdq`, `avx2` or
@@ -88,7 +88,7 @@ impl Kernel {
 
     /// Copies `from` to `to`, which has its length, past the caches, and fetches `ahead` meanwhile; a [`Stores::fence`]
     /// lives around it.
-    pub(crate) fn stream(self, from: &[u8], to: &mut [u8], ahead: &[u8]) {
+    pub(crate) fn stream(self, from: &[u8], to: &mut [u8], ahead: Ahead) {
         // SAFETY: as in `Checksum::blocks`.
         unsafe { (self.0.stream)(from, to, ahead) }
     }
@@ -144,14 +144,22 @@ fn runs() -> String {
 
 impl Checksum {
     /// Writes to `states` the state after each block: block `i` is the `length` bytes at `i * stride` of `src`, each
-    /// starts from `init`.
+    /// starts from `init`. Fetches `ahead` meanwhile.
     ///
     /// # Panics
     /// When `src` is too short.
-    pub(crate) fn blocks(&self, init: u64, src: &[u8], stride: usize, length: usize, states: &mut [u64]) {
+    pub(crate) fn blocks(
+        &self,
+        init: u64,
+        src: &[u8],
+        stride: usize,
+        length: usize,
+        states: &mut [u64],
+        ahead: Ahead,
+    ) {
         // SAFETY: the function needs the CPU features of its table, and a table is reached only through a `Kernel`,
         // which exists only for features that were detected; the other tables hold safe functions.
-        unsafe { (self.blocks)(init, src, stride, length, states) }
+        unsafe { (self.blocks)(init, src, stride, length, states, ahead) }
     }
 
     /// As [`Checksum::blocks`], and copies block `i` to `i * dst_stride` of `dst` in the same pass. For stores that are
@@ -205,7 +213,7 @@ fn agrees(table: &'static Table) -> bool {
     let copies = |from: &[u8]| {
         let mut to = vec![0; from.len()];
         let fence = Stores::Streamed.fence();
-        Kernel(table).stream(from, &mut to, &[]);
+        Kernel(table).stream(from, &mut to, Ahead::NONE);
         drop(fence);
         to == from
     };
@@ -217,10 +225,10 @@ fn agrees(table: &'static Table) -> bool {
                     // An odd address: none is special.
                     let from = &bytes[1..=(count - 1) * stride + length];
                     let mut wanted = [0; MOST];
-                    portable.blocks(own.init, from, stride, length, &mut wanted[..count]);
+                    portable.blocks(own.init, from, stride, length, &mut wanted[..count], Ahead::NONE);
                     let same = |got: &[u64; MOST]| (0..count).all(|i| (got[i] ^ wanted[i]) & own.mask == 0);
                     let mut got = [0; MOST];
-                    own.blocks(own.init, from, stride, length, &mut got[..count]);
+                    own.blocks(own.init, from, stride, length, &mut got[..count], Ahead::of(&bytes));
                     same(&got)
                         && [Stores::Cached, Stores::Streamed].into_iter().all(|stores| {
                             let (mut got, mut to) = ([0; MOST], vec![0; from.len()]);
@@ -419,7 +427,7 @@ mod tests {
             length: usize,
             states: &mut [u64],
         ) {
-            scalar::blocks::<scalar::Crc64>(init, src, stride, length, states);
+            scalar::blocks::<scalar::Crc64>(init, src, stride, length, states, Ahead::NONE);
         }
         const GOOD: [Routines; 2] = [scalar_routines!(scalar::Crc16), scalar_routines!(scalar::Crc64)];
         static RIGHT: Table = table(GOOD[0], GOOD[1]);

@@ -6,6 +6,7 @@
 //!
 //! Everything is `inline(always)`: it becomes part of a function that is compiled for the instruction set.
 
+use super::ahead::{Ahead, LINE};
 use super::lanes::Isa;
 use super::params::{Form, Polynomial, fold_keys, reduction};
 use super::scalar::Scalar;
@@ -22,10 +23,16 @@ pub(super) fn blocks<P: Polynomial, I: Isa>(
     stride: usize,
     length: usize,
     states: &mut [u64],
+    mut ahead: Ahead,
 ) {
     let mut rest = src;
     for state in states {
-        *state = update::<P, I, Read<'_>>(isa, init, Read(&rest[..length]));
+        let block = &rest[..length];
+        *state = if ahead.is_empty() {
+            update::<P, I, Read<'_>>(isa, init, Read(block))
+        } else {
+            update::<P, I, Fetching<'_>>(isa, init, Fetching(block, ahead.take(length / LINE)))
+        };
         rest = rest.get(stride..).unwrap_or_default();
     }
 }
@@ -79,7 +86,7 @@ pub(super) fn stream_blocks<P: Polynomial, I: Isa>(
 
 /// Copies past the caches, as [`Stream`](super::Stream).
 #[inline(always)]
-pub(super) fn stream<I: Isa>(isa: I, src: &[u8], dst: &mut [u8], ahead: &[u8]) {
+pub(super) fn stream<I: Isa>(isa: I, src: &[u8], dst: &mut [u8], mut ahead: Ahead) {
     let head = dst.as_ptr().align_offset(LINE).min(dst.len());
     let ((src_head, src), (dst_head, dst)) = (src.split_at(head), dst.split_at_mut(head));
     dst_head.copy_from_slice(src_head);
@@ -87,19 +94,13 @@ pub(super) fn stream<I: Isa>(isa: I, src: &[u8], dst: &mut [u8], ahead: &[u8]) {
     let ((src, src_tail), (dst, dst_tail)) = (src.split_at(lines), dst.split_at_mut(lines));
     dst_tail.copy_from_slice(src_tail);
     // Reading what is next overlaps with writing what is ready.
-    let mut ahead = ahead.chunks(LINE);
     for (src, dst) in src.chunks_exact(LINE).zip(dst.chunks_exact_mut(LINE)) {
-        if let Some(line) = ahead.next() {
-            isa.fetch(line);
-        }
+        ahead.take(1).lines().for_each(|line| isa.fetch(line));
         for (src, dst) in src.chunks_exact(I::WIDE).zip(dst.chunks_exact_mut(I::WIDE)) {
             isa.stream_wide(dst, isa.load_wide(src));
         }
     }
 }
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// A message that is read front to back.
 trait Message<'a>: Sized {
@@ -107,6 +108,9 @@ trait Message<'a>: Sized {
     fn source(&self) -> &'a [u8];
     /// Takes the first `count` bytes off.
     fn take(&mut self, count: usize) -> Self;
+    /// Asks for what is read next, as much as a group of wide vectors has.
+    #[inline(always)]
+    fn fetch<I: Isa>(&mut self, _isa: I) {}
     /// The wide vector at `at`; a copying message stores it too.
     fn wide<I: Isa>(&mut self, isa: I, at: usize) -> I::Wide;
     /// The first lane; a copying message stores it too.
@@ -129,6 +133,41 @@ impl<'a> Message<'a> for Read<'a> {
         let (now, later) = self.0.split_at(count);
         self.0 = later;
         Self(now)
+    }
+
+    #[inline(always)]
+    fn wide<I: Isa>(&mut self, isa: I, at: usize) -> I::Wide {
+        isa.load_wide(&self.0[at..])
+    }
+
+    #[inline(always)]
+    fn narrow<I: Isa>(&mut self, isa: I) -> I::Narrow {
+        isa.load(self.0)
+    }
+
+    #[inline(always)]
+    fn finish(self) {}
+}
+
+/// Only read, while what is read next is fetched.
+struct Fetching<'a>(&'a [u8], Ahead);
+
+impl<'a> Message<'a> for Fetching<'a> {
+    #[inline(always)]
+    fn source(&self) -> &'a [u8] {
+        self.0
+    }
+
+    #[inline(always)]
+    fn take(&mut self, count: usize) -> Self {
+        let (now, later) = self.0.split_at(count);
+        self.0 = later;
+        Self(now, Ahead::NONE)
+    }
+
+    #[inline(always)]
+    fn fetch<I: Isa>(&mut self, isa: I) {
+        self.1.take(ACCUMULATORS * I::WIDE / LINE).lines().for_each(|line| isa.fetch(line));
     }
 
     #[inline(always)]
@@ -305,6 +344,7 @@ fn accumulate<'a, P: Polynomial, I: Isa, M: Message<'a>>(
 /// Loads the next group of wide vectors.
 #[inline(always)]
 fn group<'a, P: Polynomial, I: Isa, M: Message<'a>>(isa: I, message: &mut M) -> [I::Wide; ACCUMULATORS] {
+    message.fetch(isa);
     let mut group = message.take(ACCUMULATORS * I::WIDE);
     [
         wide::<P, I, M>(isa, &mut group, 0),

@@ -53,8 +53,8 @@ pub(super) trait Isa: Copy {
     /// # Panics
     /// When the bytes don't start at a multiple of [`Isa::WIDE`].
     fn stream_wide(self, bytes: &mut [u8], value: Self::Wide);
-    /// Starts to bring the first of the bytes, and its cache line, into the cache.
-    fn fetch(self, bytes: &[u8]);
+    /// Starts to bring the cache line of an address into the cache. Any address will do.
+    fn fetch(self, address: usize);
     /// The same pair in every lane.
     fn splat(self, halves: Pair) -> Self::Wide;
     /// The lane in lane 0, zeroes in the others.

@@ -3,6 +3,7 @@
 //! Knows widths and values, never CPUs: what runs where is in `dispatch.rs`, the algorithms in the files beside it.
 //! (Parameters: NVM Command Set, "16b/32b/64b Guard Protection Information"; SBC-4, "Protection information CRC".)
 
+mod ahead;
 mod dispatch;
 #[cfg(target_arch = "x86_64")]
 mod fold;
@@ -16,16 +17,17 @@ mod x86_64;
 
 use crate::format::Guard;
 
+pub use ahead::Ahead;
 pub use dispatch::{ENV, Kernel, KernelError};
 
-/// Routine over many blocks: `(init, src, stride, length, states)`. Unsafe to call where the CPU lacks the features
-/// that it is compiled for.
-type Blocks = unsafe fn(u64, &[u8], usize, usize, &mut [u64]);
+/// Routine over many blocks, which fetches what is read next: `(init, src, stride, length, states, ahead)`. Unsafe to call
+/// where the CPU lacks the features that it is compiled for.
+type Blocks = unsafe fn(u64, &[u8], usize, usize, &mut [u64], Ahead);
 /// Routine that copies on the way: `(init, src, stride, dst, dst_stride, length, states)`. Unsafe as [`Blocks`].
 type CopyBlocks = unsafe fn(u64, &[u8], usize, &mut [u8], usize, usize, &mut [u64]);
 
 /// Routine that only copies, past the caches, and fetches what is read next: `(src, dst, ahead)`. Unsafe as [`Blocks`].
-type Stream = unsafe fn(&[u8], &mut [u8], &[u8]);
+type Stream = unsafe fn(&[u8], &mut [u8], Ahead);
 
 /// How a copy stores: see [`Checksum::copy_blocks`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +66,13 @@ pub(crate) struct Checksum {
 impl Checksum {
     /// Returns the state after `bytes`.
     pub(crate) fn update(&self, state: u64, bytes: &[u8]) -> u64 {
+        self.update_ahead(state, bytes, Ahead::NONE)
+    }
+
+    /// As [`Checksum::update`], and fetches `ahead` meanwhile.
+    fn update_ahead(&self, state: u64, bytes: &[u8], ahead: Ahead) -> u64 {
         let mut states = [0];
-        self.blocks(state, bytes, bytes.len(), bytes.len(), &mut states);
+        self.blocks(state, bytes, bytes.len(), bytes.len(), &mut states, ahead);
         states[0]
     }
 
@@ -140,10 +147,16 @@ impl Kernel {
     /// CRC-32 of IEEE 802.3 of `bytes`, continuing from `seed`: 0 at the start, or the value for the bytes before. It guards
     /// no block, but the packets that carry them: it is the ICRC of InfiniBand and RoCE.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the mask of this checksum leaves 32 bits")]
     pub fn crc32(self, seed: u32, bytes: &[u8]) -> u32 {
+        self.crc32_ahead(seed, bytes, Ahead::NONE)
+    }
+
+    /// As [`Kernel::crc32`], and fetches `ahead` meanwhile.
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the mask of this checksum leaves 32 bits")]
+    pub fn crc32_ahead(self, seed: u32, bytes: &[u8], ahead: Ahead) -> u32 {
         let checksum = self.ethernet();
-        checksum.finish(checksum.update(checksum.resume(u64::from(seed)), bytes)) as u32
+        checksum.finish(checksum.update_ahead(checksum.resume(u64::from(seed)), bytes, ahead)) as u32
     }
 
     fn run(self, guard: Guard, seed: u64, bytes: &[u8]) -> u64 {

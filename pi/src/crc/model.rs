@@ -99,7 +99,7 @@ impl Isa for Model {
         self.store_wide(bytes, value);
     }
 
-    fn fetch(self, _: &[u8]) {}
+    fn fetch(self, _: usize) {}
 
     fn splat(self, halves: Pair) -> [Lane; 4] {
         [self.pair(halves); 4]

@@ -4,6 +4,7 @@
 //! Always built: the fallback of every machine, the tail of the vector kernels, and one half of the oracle that
 //! they are tested against. States are raw: without the final complement, right-aligned in a `u64`.
 
+use super::ahead::Ahead;
 use crc::{Algorithm, CRC_16_T10_DIF, CRC_32_ISCSI, CRC_32_ISO_HDLC, CRC_64_NVME, Crc, Table};
 
 /// Tables for sixteen bytes a step.
@@ -130,12 +131,19 @@ impl Scalar for Null {
 }
 
 /// Copies; nothing portable goes past the caches.
-pub(super) fn stream(src: &[u8], dst: &mut [u8], _: &[u8]) {
+pub(super) fn stream(src: &[u8], dst: &mut [u8], _: Ahead) {
     dst.copy_from_slice(src);
 }
 
 /// States of the blocks at multiples of `stride` in `src`, `length` bytes each, from `init`; as many as `states`.
-pub(super) fn blocks<S: Scalar>(init: u64, src: &[u8], stride: usize, length: usize, states: &mut [u64]) {
+pub(super) fn blocks<S: Scalar>(
+    init: u64,
+    src: &[u8],
+    stride: usize,
+    length: usize,
+    states: &mut [u64],
+    _: Ahead,
+) {
     for (index, state) in states.iter_mut().enumerate() {
         *state = S::update(init, &src[index * stride..][..length]);
     }

@@ -205,7 +205,7 @@ fn folding_in_wide_registers_and_the_reflected_form_agrees_with_the_oracle() {
         for length in (0..=700).chain([1023, 1024, 1025, 1100, 2047, 2100]) {
             let piece = &bytes[..length];
             let mut states = [0];
-            fold::blocks::<P, Model>(Model, checksum.init, piece, length, length, &mut states);
+            fold::blocks::<P, Model>(Model, checksum.init, piece, length, length, &mut states, Ahead::NONE);
             assert_eq!(checksum.finish(states[0]), expected[length], "{guard:?} {length}");
             let target = &mut copy.get_mut()[length % 64..][..length];
             fold::stream_blocks::<P, Model>(
@@ -223,7 +223,8 @@ fn folding_in_wide_registers_and_the_reflected_form_agrees_with_the_oracle() {
             // From a state in the middle.
             let (head, tail) = piece.split_at(length / 3);
             let state = checksum.update(checksum.init, head);
-            fold::blocks::<P, Model>(Model, state, tail, tail.len(), tail.len(), &mut states);
+            let ahead = Ahead::of(bytes);
+            fold::blocks::<P, Model>(Model, state, tail, tail.len(), tail.len(), &mut states, ahead);
             assert_eq!(checksum.finish(states[0]), expected[length], "{guard:?} {length} continued");
         }
     }
@@ -314,8 +315,10 @@ proptest! {
                 let mut copied = vec![0xEE; count * dst_stride];
                 checksum.copy_blocks(Stores::Cached, checksum.init, &bytes, stride, &mut copied, dst_stride, length, &mut states);
                 let mut again = vec![0; count];
-                checksum.blocks(checksum.init, &bytes, stride, length, &mut again);
-                prop_assert_eq!(&states, &again);
+                for ahead in [Ahead::NONE, Ahead::of(&bytes[..bytes.len() / 2])] {
+                    checksum.blocks(checksum.init, &bytes, stride, length, &mut again, ahead);
+                    prop_assert_eq!(&states, &again);
+                }
                 for index in 0..count {
                     let block = &bytes[index * stride..][..length];
                     prop_assert_eq!(checksum.finish(states[index]), naive::checksum(guard, block));

@@ -4,6 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::pclmul::{self, Pclmul};
+use crate::crc::ahead::Ahead;
 use crate::crc::fold;
 use crate::crc::lanes::Isa;
 use crate::crc::params::{Form, Pair, Polynomial};
@@ -25,13 +26,14 @@ pub(in crate::crc) fn blocks<P: Polynomial>(
     stride: usize,
     length: usize,
     states: &mut [u64],
+    ahead: Ahead,
 ) {
-    fold::blocks::<P, Avx2>(isa(), init, src, stride, length, states);
+    fold::blocks::<P, Avx2>(isa(), init, src, stride, length, states, ahead);
 }
 
 /// As [`fold::stream`].
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1,vpclmulqdq,avx2")]
-pub(in crate::crc) fn stream(src: &[u8], dst: &mut [u8], ahead: &[u8]) {
+pub(in crate::crc) fn stream(src: &[u8], dst: &mut [u8], ahead: Ahead) {
     fold::stream(isa(), src, dst, ahead);
 }
 
@@ -162,8 +164,8 @@ impl Isa for Avx2 {
     }
 
     #[inline(always)]
-    fn fetch(self, bytes: &[u8]) {
-        self.0.fetch(bytes);
+    fn fetch(self, address: usize) {
+        self.0.fetch(address);
     }
 
     #[inline(always)]

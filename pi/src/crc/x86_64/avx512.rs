@@ -7,6 +7,7 @@
 use std::arch::x86_64::*;
 
 use super::pclmul::{self, Pclmul};
+use crate::crc::ahead::Ahead;
 use crate::crc::fold;
 use crate::crc::lanes::Isa;
 use crate::crc::params::{Form, Pair, Polynomial};
@@ -34,13 +35,14 @@ pub(in crate::crc) fn blocks<P: Polynomial>(
     stride: usize,
     length: usize,
     states: &mut [u64],
+    ahead: Ahead,
 ) {
-    fold::blocks::<P, Avx512>(isa(), init, src, stride, length, states);
+    fold::blocks::<P, Avx512>(isa(), init, src, stride, length, states, ahead);
 }
 
 /// As [`fold::stream`].
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1,vpclmulqdq,gfni,avx512f,avx512bw,avx512dq,avx512vl")]
-pub(in crate::crc) fn stream(src: &[u8], dst: &mut [u8], ahead: &[u8]) {
+pub(in crate::crc) fn stream(src: &[u8], dst: &mut [u8], ahead: Ahead) {
     fold::stream(isa(), src, dst, ahead);
 }
 
@@ -172,8 +174,8 @@ impl Isa for Avx512 {
     }
 
     #[inline(always)]
-    fn fetch(self, bytes: &[u8]) {
-        self.0.fetch(bytes);
+    fn fetch(self, address: usize) {
+        self.0.fetch(address);
     }
 
     #[inline(always)]

@@ -2,7 +2,9 @@
 #![allow(unsafe_code, reason = "vector instructions that the CPU may lack, and loads from slices")]
 
 use std::arch::x86_64::*;
+use std::ptr;
 
+use crate::crc::ahead::Ahead;
 use crate::crc::fold;
 use crate::crc::lanes::Isa;
 use crate::crc::params::{Form, Pair, Polynomial};
@@ -27,13 +29,14 @@ pub(in crate::crc) fn blocks<P: Polynomial>(
     stride: usize,
     length: usize,
     states: &mut [u64],
+    ahead: Ahead,
 ) {
-    fold::blocks::<P, Pclmul>(Pclmul(()), init, src, stride, length, states);
+    fold::blocks::<P, Pclmul>(Pclmul(()), init, src, stride, length, states, ahead);
 }
 
 /// As [`fold::stream`].
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1,avx")]
-pub(in crate::crc) fn stream(src: &[u8], dst: &mut [u8], ahead: &[u8]) {
+pub(in crate::crc) fn stream(src: &[u8], dst: &mut [u8], ahead: Ahead) {
     fold::stream(Pclmul(()), src, dst, ahead);
 }
 
@@ -176,9 +179,9 @@ impl Isa for Pclmul {
     }
 
     #[inline(always)]
-    fn fetch(self, bytes: &[u8]) {
+    fn fetch(self, address: usize) {
         // SAFETY: SSE is part of x86-64, and a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().cast()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(ptr::without_provenance(address)) }
     }
 
     #[inline(always)]
