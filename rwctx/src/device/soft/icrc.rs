@@ -17,7 +17,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use t10pi::Kernel;
+use t10pi::{Ahead, Kernel};
 
 use super::RxMeta;
 use super::wire::{BTH_LEN, ICRC_LEN, UDP_PORT};
@@ -155,7 +155,13 @@ impl Icrc {
     /// Feeds the next piece of the payload.
     #[inline]
     pub fn update(&mut self, piece: &[u8]) {
-        self.crc = self.kernel.crc32(self.crc, piece);
+        self.update_ahead(piece, Ahead::NONE);
+    }
+
+    /// As [`Icrc::update`], and fetches `ahead` meanwhile.
+    #[inline]
+    pub fn update_ahead(&mut self, piece: &[u8], ahead: Ahead) {
+        self.crc = self.kernel.crc32_ahead(self.crc, piece, ahead);
     }
 
     /// After the last piece: the bytes that go behind it.

@@ -27,6 +27,8 @@ pub mod wire;
 
 use std::net::IpAddr;
 
+use t10pi::Ahead;
+
 use crate::mem::Iov;
 
 pub use counters::Counters;
@@ -73,4 +75,8 @@ pub trait PacketSink {
     /// # Errors
     /// [`SinkFull`] when it can't take more now; the packet was not taken.
     fn push(&mut self, meta: &TxMeta, header: &[u8], payload: &[Iov<'_>]) -> Result<(), SinkFull>;
+
+    /// Says what the payload behind that of the next packet will be. Who reads payloads may ask for its memory meanwhile.
+    #[inline]
+    fn announce(&mut self, _next: Ahead) {}
 }

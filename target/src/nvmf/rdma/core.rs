@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rwctx::device::{Device, DeviceCaps, DeviceError};
 use rwctx::mem::{Access, Lkey, Mr, Pd, Region};
 use rwctx::wr::Sge;
+use t10pi::Ahead;
 
 use super::stats::Stats;
 use crate::block::{BufPool, Engine, Volume, WakerId};
@@ -70,8 +71,10 @@ pub(super) struct Core<D: Device> {
     pub(super) waiting_ranges: Vec<Token>,
     /// Requests that found the engine full, in order.
     pub(super) waiting_engine: VecDeque<Token>,
-    /// Requests whose medium's memory is on its way to the processor; they go on at the end of the round.
-    pub(super) prefetched: Vec<Token>,
+    /// Requests that go on at the end of the round, and where their medium's data begins.
+    pub(super) prefetched: Vec<(Token, Ahead)>,
+    /// The data that is looked at next.
+    pub(super) ahead: Ahead,
     /// Requests whose response goes out with this round's batch.
     pub(super) responses: Vec<Token>,
     /// Controllers that were reset: their I/O queues are to be closed.
@@ -144,6 +147,7 @@ impl<D: Device> Core<D> {
             waiting_ranges: Vec::with_capacity(1024),
             waiting_engine: VecDeque::with_capacity(1024),
             prefetched: Vec::with_capacity(1024),
+            ahead: Ahead::NONE,
             responses: Vec::with_capacity(1024),
             resets: Vec::new(),
             io_connected: Vec::new(),
@@ -310,7 +314,7 @@ impl<D: Device> Core<D> {
         let waited = before - self.waiting_buffers.len();
         self.waiting_ranges.retain(|token| token.queue != queue);
         self.waiting_engine.retain(|token| token.queue != queue);
-        self.prefetched.retain(|token| token.queue != queue);
+        self.prefetched.retain(|(token, _)| token.queue != queue);
         self.responses.retain(|token| token.queue != queue);
         u32::try_from(waited).expect("at most the requests of one queue")
     }

@@ -275,24 +275,24 @@ impl Queue {
             None if io.drops_tuples() => &core.tuples,
             None => return Ok(()),
         };
-        match pi.verify(&[data], &[md]) {
+        match pi.verify_ahead(&[data], &[md], core.ahead) {
             Ok(()) => Ok(()),
             Err(mismatch) => Err(self.protection_error(core, id, Hop::Media, &mismatch)),
         }
     }
 
-    /// Asks for the medium's memory. Where it is looked at, that is at the end of the round: until then other commands are
-    /// looked at and it has arrived.
+    /// What is looked at is looked at by the end of the round, after another command's: the memory is asked for while that
+    /// is looked at. Where nothing is, the device asks for it.
     pub(super) fn prefetch_medium<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> Outcome {
         let request = &self.requests[id as usize];
         let (Work::Io(io), Some(guard)) = (&request.work, &request.range) else {
             return Outcome::Fail(Status::INTERNAL_ERROR);
         };
-        io.volume().prefetch(guard);
         if matches!(io.pi(), PiAction::None) {
             return Outcome::Done;
         }
-        core.prefetched.push(Token { queue: self.index, request: id });
+        let ahead = io.volume().look_ahead(guard);
+        core.prefetched.push((Token { queue: self.index, request: id }, ahead));
         Outcome::Wait
     }
 

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use rwctx::device::{Device, DeviceError, QpConnect, QpEvent, Qpn};
 use rwctx::wc::{Wc, WcStatus};
+use t10pi::Ahead;
 
 use self::core::{Core, Token};
 use self::io::Buffers;
@@ -42,6 +43,8 @@ pub struct Transport<D: Device> {
     queues: Vec<Option<Box<Queue>>>,
     /// Scratch list, reused.
     tokens: Vec<Token>,
+    /// Reused as well.
+    prefetched: Vec<(Token, Ahead)>,
     events: Vec<Event>,
     /// Tries to give buffers to those who wait.
     buffer_rounds: u64,
@@ -97,6 +100,7 @@ impl<D: Device> Transport<D> {
             core,
             queues: Vec::new(),
             tokens: Vec::new(),
+            prefetched: Vec::new(),
             events: Vec::new(),
             buffer_rounds: 0,
             closed: Vec::new(),
@@ -377,8 +381,10 @@ impl<D: Device> Transport<D> {
     /// Posts the round's responses, closes what is to be closed, releases what is idle.
     fn flush_round(&mut self) {
         loop {
-            std::mem::swap(&mut self.tokens, &mut self.core.prefetched);
-            for token in self.tokens.drain(..) {
+            std::mem::swap(&mut self.prefetched, &mut self.core.prefetched);
+            let mut prefetched = self.prefetched.drain(..).peekable();
+            while let Some((token, _)) = prefetched.next() {
+                self.core.ahead = prefetched.peek().map_or(Ahead::NONE, |&(_, ahead)| ahead);
                 if let Some(Some(queue)) = self.queues.get_mut(token.queue as usize) {
                     queue.resume(&mut self.core, token.request);
                 }

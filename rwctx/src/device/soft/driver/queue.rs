@@ -11,6 +11,8 @@ use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::ptr::NonNull;
 
+use t10pi::Ahead;
+
 use super::TxCounters;
 use super::calls::Calls;
 use crate::device::soft::icrc::{Icrc, IcrcFlow};
@@ -161,7 +163,7 @@ impl Queue {
         })
     }
 
-    /// Takes a packet; see [`crate::device::soft::PacketSink::push`].
+    /// Takes a packet, and fetches `ahead` meanwhile; see [`crate::device::soft::PacketSink`].
     pub(super) fn push(
         &mut self,
         source: SocketAddr,
@@ -169,6 +171,7 @@ impl Queue {
         meta: &TxMeta,
         header: &[u8],
         payload: &[Iov<'_>],
+        mut ahead: Ahead,
     ) -> Result<(), SinkFull> {
         let &[_, _, _, _, dest @ .., _, _, _, _] =
             header.first_chunk::<12>().expect("a packet starts with a BTH");
@@ -208,7 +211,7 @@ impl Queue {
             // SAFETY: the piece is mapped for its life, which covers this call, and bytes of a packet that is being
             // sent stay unchanged by the contract of work requests.
             let bytes = unsafe { std::slice::from_raw_parts(piece.ptr().as_ptr(), piece.len()) };
-            icrc.update(bytes);
+            icrc.update_ahead(bytes, std::mem::replace(&mut ahead, Ahead::NONE));
             if is_copied {
                 to.put(bytes);
             } else {

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
+use t10pi::Ahead;
 
 use super::TxCounters;
 use super::calls::{Calls, Outcome};
@@ -28,6 +29,8 @@ pub struct TxBatch {
     plain: Plain,
     calls: Calls,
     counters: TxCounters,
+    /// What is read after the next packet.
+    ahead: Ahead,
 }
 
 /// Destinations that get single datagrams. Few: one a path whose device can't segment.
@@ -60,6 +63,7 @@ impl TxBatch {
             plain: Plain { addresses: Vec::with_capacity(PLAIN), next: 0 },
             calls: Calls::new(),
             counters: TxCounters::default(),
+            ahead: Ahead::NONE,
         })
     }
 
@@ -113,7 +117,19 @@ impl PacketSink for TxBatch {
             return Ok(());
         };
         let segments = self.segments && !self.plain.contains(meta.dst);
-        socket.queue.push(socket.source, segments, meta, header, payload)
+        socket.queue.push(
+            socket.source,
+            segments,
+            meta,
+            header,
+            payload,
+            std::mem::replace(&mut self.ahead, Ahead::NONE),
+        )
+    }
+
+    #[inline]
+    fn announce(&mut self, next: Ahead) {
+        self.ahead = next;
     }
 }
 

@@ -8,6 +8,8 @@
 
 use std::net::IpAddr;
 
+use t10pi::Ahead;
+
 use crate::device::Qpn;
 use crate::device::soft::{PacketSink, SinkFull, TxMeta};
 use crate::mem::Iov;
@@ -204,6 +206,10 @@ impl<S: PacketSink> PacketSink for FaultySink<'_, S> {
         self.sender.counters.packets += 1;
         self.sender.watch(meta.dst, header, payload);
         Ok(())
+    }
+
+    fn announce(&mut self, next: Ahead) {
+        self.inner.announce(next);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Forming request packets: the send position walks over the send queue, forward for new packets, and from where it was
 //! put back for those that are sent again.
 
+use t10pi::Ahead;
+
 use super::super::PacketSink;
 use super::super::psn::Psn;
 use super::super::qp::{Env, Failure, Path};
@@ -150,6 +152,7 @@ impl Requester {
         let Ok(pieces) = env.mem.gather(path.pd, sges, offset, length as usize, iovs) else {
             return self.block(env, path, WcStatus::LocProtErr);
         };
+        sink.announce(self.payload_after(offset + path.mtu, wqe.length, path.mtu));
         path.push(sink, env.counters, bth, ext, &iovs[..pieces]).map_err(|_| Stop::Full)?;
 
         if self.next < self.sent {
@@ -160,6 +163,25 @@ impl Requester {
         self.since_ack_req = if ack_req { 0 } else { self.since_ack_req + 1 };
         self.advance_to(self.next.after(1), wqe.end());
         Ok(Sent::Packet)
+    }
+
+    /// Where the payload of the next packet begins: of the message of `length` bytes at the send position when there is
+    /// more of it from `offset` on, otherwise of the next one. A hint, nothing more.
+    #[inline]
+    fn payload_after(&self, offset: u32, length: u32, mtu: u32) -> Ahead {
+        let (number, mut skip) = if offset < length { (self.cursor, offset) } else { (self.cursor + 1, 0) };
+        if self.sq.get(number).is_none() {
+            return Ahead::NONE;
+        }
+        for sge in self.sq.sges(number) {
+            if skip < sge.length {
+                // An address of another width is none that could be asked for.
+                let address = usize::try_from(sge.addr.wrapping_add(skip.into())).unwrap_or_default();
+                return Ahead::new(address, (sge.length - skip).min(mtu) as usize);
+            }
+            skip -= sge.length;
+        }
+        Ahead::NONE
     }
 
     /// Sends the READ request at the send position; `None` when the endpoint has too much asked for already.
