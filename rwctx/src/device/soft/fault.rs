@@ -5,6 +5,7 @@
 //! a device with real sockets.
 
 mod sender;
+mod tamper;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,6 +16,7 @@ use super::{PacketSink, RxMeta, SinkFull, TxMeta};
 use crate::mem::Iov;
 
 pub use sender::{FaultySender, FaultySink, SendFaults, SenderCounters};
+pub use tamper::{tamper, tampering_left};
 
 /// UDP source port of simulated packets.
 const SRC_PORT: u16 = 0xC123;

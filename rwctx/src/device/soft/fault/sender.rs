@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 use t10pi::Ahead;
 
+use super::tamper::tampered;
 use crate::device::Qpn;
 use crate::device::soft::{PacketSink, SinkFull, TxMeta};
 use crate::mem::Iov;
@@ -200,6 +201,9 @@ impl<S: PacketSink> PacketSink for FaultySink<'_, S> {
     fn push(&mut self, meta: &TxMeta, header: &[u8], payload: &[Iov<'_>]) -> Result<(), SinkFull> {
         if self.sender.faults.loss > 0.0 && self.sender.rng.f64() < self.sender.faults.loss {
             self.sender.counters.lost += 1;
+        } else if let Some(tampered) = tampered(meta.src, payload) {
+            self.inner.push(meta, header, &[Iov::from_slice(tampered.payload)])?;
+            tampered.sent();
         } else {
             self.inner.push(meta, header, payload)?;
         }
@@ -215,6 +219,7 @@ impl<S: PacketSink> PacketSink for FaultySink<'_, S> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{tamper, tampering_left};
     use super::*;
 
     const SEND_ONLY: u8 = 0x04;
@@ -292,6 +297,34 @@ mod tests {
         sender.connected(meta().dst, Qpn(9));
         send(&mut sender, &header(SEND_ONLY, 2), b"two");
         assert_eq!(sender.counters().compared, 0);
+    }
+
+    #[test]
+    fn tampered_payload_leaves_its_sender_damaged_once() {
+        /// Keeps what arrives.
+        struct Payloads(Vec<Vec<u8>>);
+        impl PacketSink for Payloads {
+            fn push(&mut self, _: &TxMeta, _: &[u8], payload: &[Iov<'_>]) -> Result<(), SinkFull> {
+                let mut bytes = Vec::new();
+                payload.iter().for_each(|piece| piece.append_to(&mut bytes));
+                self.0.push(bytes);
+                Ok(())
+            }
+        }
+        let meta = TxMeta { src: IpAddr::from([127, 0, 0, 77]), ..meta() };
+        let original: Vec<u8> = (0..40).collect();
+        let mut damaged = original.clone();
+        (damaged[3], damaged[39]) = (99, 98);
+        tamper(meta.src, &original, &damaged);
+        let (mut sender, mut payloads) = (watching(), Payloads(Vec::new()));
+        for psn in 0..2 {
+            let pieces = [&original[..7], &original[7..]].map(Iov::from_slice);
+            sender.sink(&mut payloads).push(&meta, &header(READ_REQUEST, psn), &pieces).unwrap();
+        }
+        assert_eq!(payloads.0, [damaged, original.clone()]);
+        assert_eq!(tampering_left(meta.src), 0);
+        tamper(meta.src, &original, &[0; 40]);
+        assert_eq!(tampering_left(meta.src), 3);
     }
 
     #[test]
