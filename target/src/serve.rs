@@ -83,7 +83,7 @@ pub fn serve(file: &Path) -> Result<(), ServeError> {
     let config = Config::load(file)?;
     let mut signals = Signals::new([SIGHUP, SIGTERM, SIGINT, SIGXFSZ])
         .map_err(|error| ServeError::System("listen for signals".to_owned(), error))?;
-    let mut target = Target::start(file, config)?;
+    let mut target = Target::run(file, config)?;
     target.announce();
     for signal in signals.forever() {
         match signal {
@@ -97,8 +97,8 @@ pub fn serve(file: &Path) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// A running target.
-struct Target {
+/// A running target, on threads of this process. [`serve`] is one with signals.
+pub struct Target {
     file: PathBuf,
     config: Config,
     volumes: BTreeMap<String, Arc<Volume>>,
@@ -117,7 +117,21 @@ struct Started {
 }
 
 impl Target {
-    fn start(file: &Path, config: Config) -> Result<Self, ServeError> {
+    /// Starts what the configuration in `file` says; hosts can connect when this returned.
+    ///
+    /// # Errors
+    /// Everything that keeps it from starting.
+    pub fn start(file: &Path) -> Result<Self, ServeError> {
+        Self::run(file, Config::load(file)?)
+    }
+
+    /// The volume of this name.
+    #[must_use]
+    pub fn volume(&self, name: &str) -> Option<&Arc<Volume>> {
+        self.volumes.get(name)
+    }
+
+    fn run(file: &Path, config: Config) -> Result<Self, ServeError> {
         // Files of the first are not left behind where a later one can't be opened.
         let mut opened = Vec::new();
         for volume in &config.volumes {
@@ -304,7 +318,7 @@ impl Target {
     }
 
     /// Lets commands finish, tells hosts, and ends.
-    fn stop(mut self) {
+    pub fn stop(mut self) {
         tracing::info!("draining");
         self.reactors.iter().for_each(|reactor| reactor.post(Message::Drain));
         let until = now() + DRAIN;
@@ -319,6 +333,12 @@ impl Target {
             }
         }
         tracing::info!("ended");
+    }
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Target").field("file", &self.file).finish_non_exhaustive()
     }
 }
 

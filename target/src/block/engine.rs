@@ -198,9 +198,7 @@ impl Engine {
     pub(super) fn start(&mut self, io: Io) -> Submit {
         let submit = self.start_on_backend(io);
         #[cfg(feature = "_fault")]
-        if let Submit::Done(done) = &submit {
-            self.met(done);
-        }
+        let submit = self.met_at_once(submit);
         submit
     }
 
@@ -234,9 +232,7 @@ impl Engine {
         }
         let done = self.poll_backends();
         #[cfg(feature = "_fault")]
-        if let Some(done) = &done {
-            self.met(done);
-        }
+        let done = done.map(|done| self.met(done));
         done
     }
 

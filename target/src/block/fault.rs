@@ -3,6 +3,8 @@
 //! Owns rules by which operations on a volume fail, come short, come late or leave damage, and damage to stored
 //! blocks behind the target's back. Exists in builds with the feature `_fault` alone.
 
+mod damage;
+
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +16,8 @@ use super::locks::Mode;
 use super::memory::Transfer;
 use super::pool::Buf;
 use super::volume::{Backend, Volume};
+
+pub use damage::{Damage, Moment};
 
 /// A byte of a stored block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +76,7 @@ pub enum Effect {
 pub(super) struct Faults {
     rules: Mutex<Vec<Rule>>,
     any: AtomicBool,
+    damages: damage::Damages,
 }
 
 /// A failure or a limit for the parts of an operation on files.
@@ -101,7 +106,7 @@ impl Volume {
 
     /// Whether operations may meet with something.
     pub(crate) fn has_faults(&self) -> bool {
-        self.faults().any.load(Ordering::Acquire)
+        self.faults().any.load(Ordering::Acquire) || self.faults().damages.any()
     }
 
     /// Removes all rules, and returns those that were not spent.
@@ -174,7 +179,8 @@ impl Faults {
 impl Engine {
     /// Lets an operation meet with what the rules say; gives it back when it is to start now.
     #[expect(clippy::result_large_err, reason = "the one is as large as the other")]
-    pub(super) fn meet(&mut self, io: Io) -> Result<Io, Submit> {
+    pub(super) fn meet(&mut self, mut io: Io) -> Result<Io, Submit> {
+        damage::meet(&mut io, Moment::Checked);
         let Some((effect, lba)) = io.volume.faults().take(&io) else { return Ok(io) };
         match effect {
             Effect::Fail { errno, area } => {
@@ -238,8 +244,17 @@ impl Engine {
         self.met.delayed.len()
     }
 
-    /// Damages what a completed operation was to leave damaged.
-    pub(super) fn met(&mut self, done: &IoDone) {
+    /// The same for an operation that may have completed at once.
+    pub(super) fn met_at_once(&mut self, submit: Submit) -> Submit {
+        match submit {
+            Submit::Done(done) => Submit::Done(self.met(done)),
+            pending => pending,
+        }
+    }
+
+    /// Damages what a completed operation was to leave damaged, and what it read.
+    pub(super) fn met(&mut self, mut done: IoDone) -> IoDone {
+        damage::meet(&mut done.io, Moment::Read);
         let io = &done.io;
         let same =
             |met: &(usize, u64, IoOp, u64, Place, u8)| (met.0, met.1, met.2) == (address(io), io.slba, io.op);
@@ -247,6 +262,7 @@ impl Engine {
             let (.., lba, place, mask) = self.met.damage.swap_remove(index);
             io.volume.damage(lba, place, mask);
         }
+        done
     }
 }
 

@@ -258,24 +258,57 @@ impl MemoryBackend {
     /// Flips bits of a stored block, as a failing medium would.
     #[cfg(feature = "_fault")]
     pub(super) fn corrupt(&self, lba: u64, place: super::fault::Place, mask: u8) {
-        let segment = self.segment_of(lba).expect("the block to corrupt exists");
-        let block = index(lba - segment.first);
-        let (region, at) = match (place, &self.metadata, &segment.metadata) {
-            (super::fault::Place::Data(byte), Some((metadata, Layout::Interleaved)), _) => {
-                (&*segment.data, block * (self.block_size + metadata.size) + byte)
-            }
-            (super::fault::Place::Data(byte), _, _) => (&*segment.data, block * self.block_size + byte),
-            (super::fault::Place::Metadata(byte), Some((metadata, _)), Some(region)) => {
-                (region, block * metadata.size + byte)
-            }
-            (super::fault::Place::Metadata(byte), Some((metadata, _)), None) => {
-                (&*segment.data, block * (self.block_size + metadata.size) + self.block_size + byte)
-            }
-            (super::fault::Place::Metadata(_), None, _) => panic!("the volume has no metadata to corrupt"),
-        };
+        let (region, at) = self.place(lba, place);
         let mut byte = [0];
         region.read(at, &mut byte);
         region.write(at, &[byte[0] ^ mask]);
+    }
+
+    /// Copies a stored block, and its metadata in the form that hosts see.
+    #[cfg(feature = "_fault")]
+    pub(super) fn stored(&self, lba: u64, data: &mut [u8], md: &mut [u8]) {
+        use super::fault::Place;
+        let (region, at) = self.place(lba, Place::Data(0));
+        region.read(at, data);
+        if let Some((metadata, _)) = &self.metadata {
+            let (region, at) = self.place(lba, Place::Metadata(0));
+            region.read(at, md);
+            metadata.invert(0, md);
+        }
+    }
+
+    /// Makes a stored block that; `md` is in the form that hosts see, and is inverted.
+    #[cfg(feature = "_fault")]
+    pub(super) fn store(&self, lba: u64, data: &[u8], md: &mut [u8]) {
+        use super::fault::Place;
+        let (region, at) = self.place(lba, Place::Data(0));
+        region.write(at, data);
+        if let Some((metadata, _)) = &self.metadata {
+            metadata.invert(0, md);
+            let (region, at) = self.place(lba, Place::Metadata(0));
+            region.write(at, md);
+        }
+    }
+
+    /// Where a byte of a stored block is.
+    #[cfg(feature = "_fault")]
+    fn place(&self, lba: u64, place: super::fault::Place) -> (&Region, usize) {
+        use super::fault::Place;
+        let segment = self.segment_of(lba).expect("the block exists");
+        let block = index(lba - segment.first);
+        match (place, &self.metadata, &segment.metadata) {
+            (Place::Data(byte), Some((metadata, Layout::Interleaved)), _) => {
+                (&*segment.data, block * (self.block_size + metadata.size) + byte)
+            }
+            (Place::Data(byte), _, _) => (&*segment.data, block * self.block_size + byte),
+            (Place::Metadata(byte), Some((metadata, _)), Some(region)) => {
+                (region, block * metadata.size + byte)
+            }
+            (Place::Metadata(byte), Some((metadata, _)), None) => {
+                (&*segment.data, block * (self.block_size + metadata.size) + self.block_size + byte)
+            }
+            (Place::Metadata(_), None, _) => panic!("the volume has no metadata"),
+        }
     }
 }
 

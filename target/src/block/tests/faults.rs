@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use t10pi::Guard;
 
-use super::super::fault::{Effect, Place, Rule};
+use super::super::fault::{Damage, Effect, Moment, Place, Rule};
 use super::super::*;
 use super::bench::{Bench, Kind, Shape};
 use super::each;
@@ -161,6 +161,46 @@ fn damage_to_a_stored_byte_is_read() {
             assert_eq!(damaged, bench.pattern(18, 1)[0]);
         }
     });
+}
+
+#[test]
+fn a_block_is_damaged_once_where_it_is_in_memory() {
+    for kind in Kind::ALL {
+        for shape in [SEPARATE, INTERLEAVED] {
+            let mut bench = Bench::new(kind, shape, 64);
+            bench.write_pattern(0, 64);
+            let (data, md) = (bench.pattern(40, 1), bench.md_pattern(40, 1));
+            let damage = |moment, lba| Damage { moment, lba, data: data.clone(), md: md.clone() };
+            bench.volume.damage_on_the_way(damage(Moment::Read, 5));
+            bench.expect_pattern(6, 10);
+            let read = bench.read(4, 3);
+            assert_eq!((&read.0[512..1024], &read.1[8..16]), (&data[..], &md[..]), "{kind:?}");
+            bench.expect_pattern(4, 3);
+            bench.volume.damage_on_the_way(damage(Moment::Checked, 5));
+            bench.write_pattern(0, 10);
+            assert_eq!(bench.read(5, 1), (data.clone(), md.clone()), "{kind:?}");
+            bench.write_pattern(0, 10);
+            bench.expect_pattern(0, 10);
+            bench.volume.damage_on_the_way(damage(Moment::Leaving, 5));
+            assert_eq!(bench.volume.clear_damage().len(), 1, "an engine sees no such block");
+            assert!(!bench.volume.has_faults());
+        }
+    }
+}
+
+#[test]
+fn memory_is_seen_and_changed_behind_the_targets_back() {
+    for shape in Shape::all() {
+        let mut bench = Bench::new(Kind::Memory, shape, 64);
+        bench.write_pattern(0, 64);
+        let [one, other] = [9, 30].map(|lba| [bench.pattern(lba, 1), bench.md_pattern(lba, 1)].concat());
+        assert_eq!(bench.volume.stored(9), one);
+        bench.volume.store(9, &other);
+        assert_eq!(bench.volume.stored(9), other);
+        let (data, md) = bench.read(9, 1);
+        assert_eq!([data, md].concat(), other);
+        bench.expect_pattern(10, 10);
+    }
 }
 
 #[test]

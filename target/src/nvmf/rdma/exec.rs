@@ -214,6 +214,8 @@ impl Queue {
 
     pub(super) fn plan_send<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> Result<(), Status> {
         let request = &mut self.requests[id as usize];
+        #[cfg(feature = "_fault")]
+        request.meet(crate::block::fault::Moment::Leaving);
         let DataPointer::Keyed { segment, .. } = request.dptr else { return Ok(()) };
         request.scatter(core);
         if core.sges.is_empty() {

@@ -17,6 +17,8 @@ use super::exec::{Outcome, Work};
 use super::queue::{Queue, Request};
 use super::role::Role;
 use super::wr_id::Posted;
+#[cfg(feature = "_fault")]
+use crate::block::fault::Moment;
 use crate::block::{Io, IoError, IoErrorKind, IoOp, PAGE, RangeGuard, Volume};
 use crate::nvmf::command::{DataPointer, IoCommand};
 use crate::nvmf::namespace::Namespace;
@@ -227,6 +229,8 @@ impl Queue {
     /// fails is fetched once more, to know where it was damaged; the command fails in any case.
     pub(super) fn protect_from_host<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> Outcome {
         let request = &mut self.requests[id as usize];
+        #[cfg(feature = "_fault")]
+        request.meet(Moment::Arrived);
         let Work::Io(io) = &mut request.work else { return Outcome::Done };
         let doubt = io.doubt.take();
         let (pi, zeroes) = (io.pi(), io.kind == Kind::WriteZeroes);
@@ -490,6 +494,16 @@ impl Request {
         (self.data, self.md) = (data_buf, md_buf);
         self.charge = (bytes > 0).then(|| share.charge(bytes));
         Buffers::Taken
+    }
+
+    /// Damages its blocks in memory, if a test wants that at this moment.
+    #[cfg(feature = "_fault")]
+    pub(super) fn meet(&mut self, moment: Moment) {
+        if let Work::Io(io) = &self.work
+            && io.blocks().is_some()
+        {
+            io.volume().meet(moment, io.part.0, self.data.as_mut(), self.md.as_mut());
+        }
     }
 
     /// The data that a read in place sends.
