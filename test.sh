@@ -21,6 +21,7 @@
 #   interop           Linux kernels in virtual machines, as hosts and as targets
 #   faults            with injected faults: storage that fails; two hosts on shared blocks for a minute, and one that connects
 #                     over and over, while packets get lost; then 10,000 connections
+#   pi-suite          the PI correctness suite: damaged blocks in every format, before the wire, on it, in memory, on media
 #   soak [MINUTES]    mixed load, reconnects, killed hosts and packet loss, for so long [2]; memory and descriptors must not grow
 #   fuzz-corpus       the fuzz targets' corpora, by an ordinary test (unit includes it)
 #   fuzz [SECONDS]    the fuzz targets themselves, each for so long [30]; not part of all
@@ -216,6 +217,10 @@ faults() {
     INTACT_CONNECTS=10000 with_faults -E 'binary(hostile) and test(/connects_over_and_over/)'
 }
 
+pi-suite() {
+    cargo nextest run -p intact-tests --features _fault --target-dir build/fault --locked -E 'binary(pi_suite)'
+}
+
 soak() {
     local minutes=${1:-2} limit=() loss=0.01
     faulty_programs
@@ -270,7 +275,7 @@ fuzz() {
     done
 }
 
-all=(packages guards scripts fmt clippy doc unit kernels asan counts unprivileged quickstart bench faults soak interop)
+all=(packages guards scripts fmt clippy doc unit kernels asan counts unprivileged quickstart bench faults pi-suite soak interop)
 
 # step NAME ARGUMENT...: runs one step and says how long it took.
 step() {
@@ -319,7 +324,7 @@ main() {
                 step counts
             fi
             ;;
-        guards | scripts | fmt | clippy | doc | unit | kernels | asan | unprivileged | quickstart | bench | faults | interop | fuzz-corpus)
+        guards | scripts | fmt | clippy | doc | unit | kernels | asan | unprivileged | quickstart | bench | faults | pi-suite | interop | fuzz-corpus)
             need_rust
             step "$1"
             ;;

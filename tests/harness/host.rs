@@ -156,6 +156,11 @@ impl Host {
         self.buffers.read(slot, data);
     }
 
+    /// From now on Writes of more than `most` bytes are not sent in capsules, nor those of more than the target takes.
+    pub fn carry_at_most(&mut self, most: u32) {
+        self.in_capsule_max = self.controller.in_capsule_max().min(most);
+    }
+
     /// Sends a command that moves `length` bytes of its slot; they are sent in the capsule when they fit there.
     ///
     /// # Panics

@@ -1,0 +1,356 @@
+//! A target in this process that has a volume of each format, its host, its log, and its media from behind.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use intact::block::Volume;
+use intact::nvmf::command::{BlockRange, IoOp, PiFields};
+use intact::nvmf::wire::log_page::{ErrorEntry, lid};
+use intact::nvmf::wire::status::Status;
+use intact::serve::{Target, with_sources};
+use intact_tests::host::{Host, HostConfig};
+use intact_tools::host::Keys;
+use t10pi::CommandTags;
+use tempfile::TempDir;
+use tracing_subscriber::fmt::MakeWriter;
+use zerocopy::FromBytes;
+
+use super::damage::{BLOCKS, SLBA};
+use super::format::{Backend, Format};
+use super::oracle::{Checks, Field, Tags};
+
+const NQN: &str = "nqn.2026-11.io.intact:pi-suite";
+/// Worlds beside each other; each has every so many-th format.
+pub(crate) const WORLDS: usize = 2;
+/// Blocks of a volume.
+const VOLUME: usize = 64;
+/// Bytes before the tuples in `FILE.pi`.
+const PI_FILE_HEADER: u64 = 4096;
+
+/// All of it.
+pub(crate) struct World {
+    target: Option<Target>,
+    host: Host,
+    log: Log,
+    media: Vec<Medium>,
+    pub(crate) target_address: IpAddr,
+    pub(crate) host_address: IpAddr,
+    _folder: TempDir,
+}
+
+/// What a command is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Op {
+    Read,
+    Write,
+    Compare,
+    Verify,
+}
+
+/// Whether the target makes or takes off tuples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Pass,
+    Act,
+}
+
+/// Where a Write has its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Carried {
+    Fetched,
+    InCapsule,
+}
+
+/// How a command ended.
+pub(crate) struct Answer {
+    pub(crate) status: Status,
+    /// What a Read gave.
+    pub(crate) data: Vec<u8>,
+    /// Lines about failed checks.
+    pub(crate) log: Vec<String>,
+}
+
+impl World {
+    /// World `index`.
+    pub(crate) fn start(index: usize, formats: &[Format], log: &Log) -> Self {
+        // Memory: the suite is about what is stored, not about disks.
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a temporary folder can be made");
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        let last = 2 * u8::try_from(index).expect("a few worlds") + 1;
+        let address = |last| IpAddr::from(Ipv4Addr::new(127, 64 | high & 0x3f, low, last));
+        let (target_address, host_address) = (address(last), address(last + 1));
+        let config = folder.path().join("config.toml");
+        std::fs::write(&config, configuration(formats, folder.path(), target_address))
+            .expect("the temporary folder can be written");
+        let target = Target::start(&config).unwrap_or_else(|error| panic!("{}", with_sources(&error)));
+        let media = formats.iter().map(|format| Medium::open(format, &target, folder.path())).collect();
+        let longest = formats.iter().map(Format::stride).max().unwrap_or(0);
+        let host = Host::connect(&HostConfig {
+            local: host_address,
+            target: (target_address, 4420).into(),
+            nqn: NQN.to_owned(),
+            hostnqn: format!("{NQN}-host"),
+            queues: 1,
+            depth: 8,
+            slot_len: BLOCKS * longest,
+            keys: Keys::Lasting,
+        });
+        let log = log.clone();
+        Self { target: Some(target), host, log, media, target_address, host_address, _folder: folder }
+    }
+
+    /// What stores a format's volume.
+    pub(crate) fn medium(&self, format: &Format) -> &Medium {
+        &self.media[place(format)]
+    }
+
+    /// The volume of a format.
+    pub(crate) fn volume(&self, format: &Format) -> &Arc<Volume> {
+        let target = self.target.as_ref().expect("it runs until the end");
+        target.volume(&name(format)).expect("each format has a volume")
+    }
+
+    /// Carries out a command on the blocks of the suite. `data` is what a Write or Compare has.
+    pub(crate) fn command(
+        &mut self,
+        format: &Format,
+        op: Op,
+        action: Action,
+        checks: Checks,
+        tags: &Tags,
+        (data, carried): (&[u8], Carried),
+    ) -> Answer {
+        self.log.take(format);
+        let pi = PiFields {
+            pract: action == Action::Act,
+            checks: t10pi::Checks {
+                guard: checks.has(Field::Guard),
+                app_tag: checks.has(Field::App),
+                storage_tag: checks.has(Field::Storage),
+                ref_tag: checks.has(Field::Ref),
+            },
+            app_tag: tags.app,
+            app_tag_mask: tags.app_mask,
+            command_tags: command_tags(format, tags),
+        };
+        let blocks = u32::try_from(BLOCKS).expect("a few");
+        let range = BlockRange { slba: SLBA, blocks, fua: false, limited_retry: false, pi };
+        let stripped = action == Action::Act && format.leading() == 0;
+        let each = if stripped { format.block } else { format.stride() };
+        let (op, length) = match op {
+            Op::Read => (IoOp::Read(range), BLOCKS * each),
+            Op::Write => (IoOp::Write(range), data.len()),
+            Op::Compare => (IoOp::Compare(range), data.len()),
+            Op::Verify => (IoOp::Verify(range), 0),
+        };
+        let slot = self.host.wait_for_slot(|_, done| panic!("a command that nobody sent: {done:?}"));
+        self.host.fill(slot, data);
+        self.host.carry_at_most(if carried == Carried::InCapsule { u32::MAX } else { 0 });
+        self.host.submit(slot, nsid(format), op, u32::try_from(length).expect("a few blocks"));
+        let done = self.host.next_done().expect("a command is in flight");
+        let mut data = vec![0; length];
+        self.host.read(slot, &mut data);
+        self.host.release(slot);
+        // A Read that was sent from where the data lies holds its blocks until this acknowledgement.
+        self.host.controller().link().transmit(now());
+        Answer { status: done.status, data, log: self.log.take(format) }
+    }
+
+    /// The newest entry of the controller's error log: status, first LBA, namespace.
+    pub(crate) fn newest_error(&mut self) -> (Status, u64, u32) {
+        let mut bytes = [0; size_of::<ErrorEntry>()];
+        let page = self.host.controller().log_page(lid::ERROR_INFORMATION, u32::MAX, 0, &mut bytes);
+        page.unwrap_or_else(|error| panic!("{}", with_sources(&error)));
+        let entry = ErrorEntry::read_from_bytes(&bytes).expect("an entry has 64 bytes");
+        (Status::from_cqe(entry.status.get()), entry.lba.get(), entry.nsid.get())
+    }
+
+    /// Ends host and target.
+    pub(crate) fn end(mut self) {
+        self.host.close();
+        if let Some(target) = self.target.take() {
+            target.stop();
+        }
+    }
+}
+
+/// Which volume of its world a format has.
+fn place(format: &Format) -> usize {
+    format.number / WORLDS
+}
+
+/// The namespace of a format.
+pub(crate) fn nsid(format: &Format) -> u32 {
+    u32::try_from(place(format) + 1).expect("a few hundred")
+}
+
+/// The name of a format's volume.
+pub(crate) fn name(format: &Format) -> String {
+    format!("v{}", format.number)
+}
+
+fn configuration(formats: &[Format], folder: &Path, address: IpAddr) -> String {
+    let mut text = format!("[device]\naddress = \"{address}\"\n");
+    for format in formats {
+        let size = VOLUME * format.block;
+        let backend = match format.backend {
+            Backend::Memory => format!("memory = {size}"),
+            Backend::File => format!("file = \"{}/{}\"\nsize = {size}", folder.display(), name(format)),
+        };
+        text += &format!(
+            "[[volume]]\nname = \"{}\"\n{backend}\nblock_size = {}\nprotection = {}\n",
+            name(format),
+            format.block,
+            format.config()
+        );
+    }
+    text += &format!("[[nvme.subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n");
+    for format in formats {
+        text += &format!("[[nvme.subsystem.namespace]]\nvolume = \"{}\"\n", name(format));
+    }
+    text
+}
+
+/// Storage and reference tag as a command has them: right-aligned in CDW2, CDW3 and CDW14.
+fn command_tags(format: &Format, tags: &Tags) -> CommandTags {
+    let Some(protection) = &format.protection else { return CommandTags::default() };
+    let space = protection.space(tags.storage, tags.first_ref);
+    let word = |value: u128| u32::try_from(value & 0xffff_ffff).expect("32 bits");
+    CommandTags { cdw2: word(space >> 64 & 0xffff), cdw3: word(space >> 32), cdw14: word(space) }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the suite drives a real target in real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Lines of the targets' log.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    /// The log of all targets of this process, from now on, without a limit.
+    pub(crate) fn start() -> Self {
+        intact::log_limit::lift();
+        let log = Self::default();
+        tracing_subscriber::fmt()
+            .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+            .with_ansi(false)
+            .with_target(false)
+            .with_writer(log.clone())
+            .init();
+        log
+    }
+
+    /// The lines about failed checks on a format's volume since the last call.
+    fn take(&self, format: &Format) -> Vec<String> {
+        let volume = format!("volume=\"{}\"", name(format));
+        let mut lines = self.0.lock().expect("keeping lines does not panic");
+        lines.extract_if(.., |line| line.contains(&volume)).collect()
+    }
+}
+
+impl Write for Log {
+    /// The subscriber writes a line at a time.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let line = String::from_utf8_lossy(bytes);
+        if line.contains("protection information check failed") {
+            self.0.lock().expect("keeping lines does not panic").push(line.into_owned());
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+/// What stores a volume, past the target.
+pub(crate) enum Medium {
+    Memory(Arc<Volume>),
+    /// The image, and `FILE.pi` where metadata is stored apart.
+    File(File, Option<File>),
+}
+
+impl Medium {
+    fn open(format: &Format, target: &Target, folder: &Path) -> Self {
+        let name = name(format);
+        if format.backend == Backend::Memory {
+            return Self::Memory(Arc::clone(target.volume(&name).expect("each format has a volume")));
+        }
+        let open = |name: &str| {
+            let file = File::options().read(true).write(true).open(folder.join(name));
+            file.unwrap_or_else(|error| panic!("{name}: {error}"))
+        };
+        let apart = format.protection.is_some() && !format.interleaved;
+        Self::File(open(&name), apart.then(|| open(&format!("{name}.pi"))))
+    }
+
+    /// The suite's blocks with their metadata.
+    pub(crate) fn blocks(&self, format: &Format) -> Vec<Vec<u8>> {
+        let block = |lba: u64| match self {
+            Self::Memory(volume) => volume.stored(lba),
+            Self::File(image, pi) => {
+                let mut bytes = vec![0; format.stride()];
+                let (data, md) = bytes.split_at_mut(format.block);
+                let places = places(format, image, pi.as_ref(), lba);
+                for ((file, at), piece) in places.into_iter().zip([data, md]) {
+                    file.read_exact_at(piece, at).expect("the medium can be read");
+                }
+                if pi.is_some() {
+                    invert(format, &mut bytes);
+                }
+                bytes
+            }
+        };
+        (0..BLOCKS as u64).map(|index| block(SLBA + index)).collect()
+    }
+
+    /// Makes the suite's blocks these.
+    pub(crate) fn put(&self, format: &Format, blocks: &[Vec<u8>]) {
+        for (lba, block) in (SLBA..).zip(blocks) {
+            match self {
+                Self::Memory(volume) => volume.store(lba, block),
+                Self::File(image, pi) => {
+                    let mut bytes = block.clone();
+                    if pi.is_some() {
+                        invert(format, &mut bytes);
+                    }
+                    let (data, md) = bytes.split_at(format.block);
+                    for ((file, at), piece) in
+                        places(format, image, pi.as_ref(), lba).into_iter().zip([data, md])
+                    {
+                        file.write_all_at(piece, at).expect("the medium can be written");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where data and metadata of a block are.
+fn places<'f>(format: &Format, image: &'f File, pi: Option<&'f File>, lba: u64) -> [(&'f File, u64); 2] {
+    let (block, md) = (format.block as u64, format.metadata() as u64);
+    match pi {
+        Some(pi) => [(image, lba * block), (pi, PI_FILE_HEADER + lba * md)],
+        None => [(image, lba * (block + md)), (image, lba * (block + md) + block)],
+    }
+}
+
+/// `FILE.pi` has the bits of tuples inverted.
+fn invert(format: &Format, block: &mut [u8]) {
+    block[format.block + format.leading()..].iter_mut().for_each(|byte| *byte = !*byte);
+}
