@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rwctx::mem::Region;
-use t10pi::Ahead;
 
 use super::metadata::Metadata;
 use super::shared::Piece;
@@ -243,16 +242,15 @@ impl MemoryBackend {
         metadata.invert(0, to);
     }
 
-    /// Asks the processor for the metadata of blocks where that lies apart, and says where their data begins.
-    pub(super) fn look_ahead(&self, slba: u64, blocks: u64) -> Ahead {
-        let Some(segment) = self.segment_of(slba) else { return Ahead::NONE };
-        let first = index(slba - segment.first);
-        let blocks = index(blocks.min(segment.blocks - (slba - segment.first)));
-        let piece = |region, each: usize| Piece::new(region, first * each, blocks * each);
-        if let (Some((metadata, _)), Some(region)) = (&self.metadata, &segment.metadata) {
-            piece(region, metadata.size).prefetch();
+    /// Asks the processor for the metadata of blocks where that lies apart.
+    pub(super) fn prefetch_metadata(&self, slba: u64, blocks: u64) {
+        if let Some(segment) = self.segment_of(slba)
+            && let (Some((metadata, _)), Some(region)) = (&self.metadata, &segment.metadata)
+        {
+            let first = index(slba - segment.first);
+            let blocks = index(blocks.min(segment.blocks - (slba - segment.first)));
+            Piece::new(region, first * metadata.size, blocks * metadata.size).prefetch();
         }
-        piece(&segment.data, self.block_size).ahead()
     }
 
     /// Flips bits of a stored block, as a failing medium would.

@@ -11,7 +11,6 @@ use std::ptr::NonNull;
 
 use nix::sys::mman::{MmapAdvise, madvise};
 use rwctx::mem::Region;
-use t10pi::Ahead;
 
 use super::locks::{Mode, RangeGuard};
 use super::pool::Buf;
@@ -25,9 +24,9 @@ pub(super) struct Piece<'r> {
     length: usize,
 }
 
-/// Bytes that are asked for ahead: behind them the processor sees by itself how it goes on.
-const AHEAD: usize = 4096;
-/// Bytes that the processor brings at a time.
+/// Bytes that are asked for at most, and bytes that the processor brings at a time.
+#[cfg(target_arch = "x86_64")]
+const PREFETCH: usize = 4096;
 #[cfg(target_arch = "x86_64")]
 const LINE: usize = 64;
 
@@ -69,18 +68,13 @@ impl<'r> Piece<'r> {
         unsafe { std::ptr::copy(from.ptr().as_ptr(), self.ptr().as_ptr(), self.length) };
     }
 
-    /// Its first bytes, to be asked for while something else is looked at.
-    pub(super) fn ahead(&self) -> Ahead {
-        Ahead::new(self.ptr().as_ptr().addr(), self.length.min(AHEAD))
-    }
-
     /// Asks the processor for its first bytes. Does nothing where no instruction for that is known.
     pub(super) fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
             let mut line = self.ptr().as_ptr();
-            for _ in 0..self.length.min(AHEAD).div_ceil(LINE) {
+            for _ in 0..self.length.min(PREFETCH).div_ceil(LINE) {
                 // SAFETY: asks for memory without accessing it; any address is allowed.
                 unsafe { _mm_prefetch::<_MM_HINT_T1>(line.cast()) };
                 line = line.wrapping_add(LINE);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rwctx::mem::Region;
-use t10pi::{Ahead, Format, Guard, PiType};
+use t10pi::{Format, Guard, PiType};
 use thiserror::Error;
 
 use super::engine::EngineError;
@@ -497,12 +497,10 @@ impl Volume {
         memory.read_metadata(slba, blocks, tuples);
     }
 
-    /// Asks the processor for the metadata of the blocks that `guard` holds, of a volume with shared data, and says where
-    /// their data begins: to be asked for while other data is looked at.
-    pub fn look_ahead(&self, guard: &RangeGuard) -> Ahead {
-        match &self.backend {
-            Backend::Memory(memory) => memory.look_ahead(guard.slba(), guard.blocks()),
-            Backend::File(_) | Backend::Null(_) => Ahead::NONE,
+    /// Asks the processor for the metadata of the blocks that `guard` holds, of a volume with shared data.
+    pub fn prefetch_metadata(&self, guard: &RangeGuard) {
+        if let Backend::Memory(memory) = &self.backend {
+            memory.prefetch_metadata(guard.slba(), guard.blocks());
         }
     }
 

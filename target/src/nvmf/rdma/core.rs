@@ -215,33 +215,28 @@ impl<D: Device> Core<D> {
         }
     }
 
-    /// Whether blocks can be sent from where they lie: in memory, in one piece, by a device that can let go of them when
-    /// somebody else wants them, and nobody did lately. Registers the memory at its first use.
-    pub(super) fn sends_in_place(&mut self, volume: &Arc<Volume>, slba: u64, blocks: u32) -> bool {
-        if !self.caps.replace_source || volume.shared_data(slba, blocks).is_none() {
-            return false;
+    /// The memory of blocks that can be sent from where they lie: in memory, in one piece, by a device that can let go of them
+    /// when somebody else wants them, and nobody did lately. Registers the memory at its first use. It stays where it is as
+    /// long as the volume exists.
+    pub(super) fn memory_of(&mut self, volume: &Arc<Volume>, slba: u64, blocks: u32) -> Option<Sge> {
+        if !self.caps.replace_source {
+            return None;
         }
+        let (region, offset, length) = volume.shared_data(slba, blocks)?;
         #[cfg(feature = "_fault")]
         if volume.has_faults() {
-            return false;
+            return None;
         }
+        let (addr, length) = (region.addr() + offset as u64, u32::try_from(length).ok()?);
+        let address = Arc::as_ptr(region);
         let now = self.now;
         let known = self.known(volume);
         if let Some(until) = known.copy_until {
             if now < until {
-                return false;
+                return None;
             }
             known.copy_until = None;
         }
-        self.memory_of(volume, slba, blocks).is_some()
-    }
-
-    /// The memory of blocks that [`Self::sends_in_place`].
-    pub(super) fn memory_of(&mut self, volume: &Arc<Volume>, slba: u64, blocks: u32) -> Option<Sge> {
-        let (region, offset, length) = volume.shared_data(slba, blocks)?;
-        let (addr, length) = (region.addr() + offset as u64, u32::try_from(length).ok()?);
-        let address = Arc::as_ptr(region);
-        let known = self.known(volume);
         if let Some((_, mr)) = known.regions.iter().find(|(known, _)| std::ptr::eq(*known, address)) {
             return Some(Sge { addr, length, lkey: mr.lkey });
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rwctx::device::Device;
 use rwctx::wr::Sge;
-use t10pi::{Field, PiMismatch, nvme};
+use t10pi::{Ahead, Field, PiMismatch, nvme};
 use zerocopy::FromBytes;
 
 use super::core::{Core, Share, Token};
@@ -38,6 +38,8 @@ pub(super) struct IoWork {
     done: u16,
     /// First block and blocks of the current part: the command's, or those of a list entry.
     part: (u64, u32),
+    /// Of a read in place: where its data lies.
+    medium: Option<Sge>,
     /// The first block that failed.
     pub(super) failed_lba: Option<u64>,
     /// What the medium gave failed a check of its protection information.
@@ -54,6 +56,9 @@ pub(super) struct InPlace {
     /// How many requests of the queue have one.
     count: Rc<Cell<u32>>,
 }
+
+/// Bytes of a command's data that are asked for ahead: behind them the processor sees by itself how it goes on.
+const AHEAD: u32 = 4096;
 
 impl InPlace {
     fn new(sge: Sge, count: &Rc<Cell<u32>>) -> Self {
@@ -115,6 +120,7 @@ impl IoWork {
             kind,
             done: 0,
             part,
+            medium: None,
             opcode,
             failed_lba: None,
             failed_on_medium: false,
@@ -187,8 +193,11 @@ impl Queue {
         let plan = validate(command, &namespace.view(), &role.shared.io_limits())?;
         let mut work = IoWork::new(namespace, plan, command.opcode);
         let (slba, blocks) = work.part;
-        if work.kind == Kind::Read && core.sends_in_place(work.volume(), slba, blocks) {
+        if work.kind == Kind::Read
+            && let Some(sge) = core.memory_of(work.volume(), slba, blocks)
+        {
             work.kind = Kind::ReadInPlace;
+            work.medium = Some(sge);
         }
         Ok((work.kind, Work::Io(work)))
     }
@@ -292,10 +301,11 @@ impl Queue {
         let (Work::Io(io), Some(guard)) = (&request.work, &request.range) else {
             return Outcome::Fail(Status::INTERNAL_ERROR);
         };
-        if matches!(io.pi(), PiAction::None) {
-            return Outcome::Done;
-        }
-        let ahead = io.volume().look_ahead(guard);
+        let (Some(sge), false) = (io.medium, matches!(io.pi(), PiAction::None)) else { return Outcome::Done };
+        io.volume().prefetch_metadata(guard);
+        // An address of another width is none that could be asked for.
+        let address = usize::try_from(sge.addr).unwrap_or_default();
+        let ahead = Ahead::new(address, sge.length.min(AHEAD) as usize);
         core.prefetched.push((Token { queue: self.index, request: id }, ahead));
         Outcome::Wait
     }
@@ -319,9 +329,7 @@ impl Queue {
             // They are checked in the next step, before another request comes to this one.
             volume.read_tuples(guard, &mut core.tuples);
         }
-        let Some(sge) = core.memory_of(volume, slba, blocks) else {
-            return Outcome::Fail(Status::INTERNAL_ERROR);
-        };
+        let Some(sge) = io.medium else { return Outcome::Fail(Status::INTERNAL_ERROR) };
         self.requests[id as usize].in_place = Some(InPlace::new(sge, &self.in_place));
         Outcome::Done
     }
