@@ -325,6 +325,45 @@ fn data_on_its_way_to_a_silent_host_stays_as_it_was_and_keeps_nobody_from_writin
 }
 
 #[test]
+fn data_on_its_way_to_a_silent_host_keeps_nobody_waiting_who_waited_before_it_was_sent() {
+    /// Blocks of 32 GiB: emptying them takes a while.
+    const ALL: u32 = 8 << 20;
+    let world = World::with_memory(1, "32GiB");
+    let mut other = Peer::open(world.peer(4), world.listener(), 1 << 20);
+    let (_, cntlid) = other.admin(0);
+    let at = other.io(cntlid, 1, 32, How::default());
+    let (mut admin, mut io) = connected(&world);
+    let dptr = DataPointer::InCapsule { offset: 0, length: 16 };
+    let op = IoOp::DatasetManagement { ranges: 1, deallocate: true };
+    let mut capsule = IoCommand { cid: 6, opcode: 0, nsid: 1, op, dptr }.emit().as_bytes().to_vec();
+    capsule.extend_from_slice(&[[0; 4], ALL.to_le_bytes(), [0; 4], [0; 4]].concat());
+    io.send_capsule(&capsule);
+    let segment = RemoteSegment { at: RemoteAddr { addr: 0x10_0000, rkey: Rkey(0x77) }, length: 1 << 12 };
+    let dptr = DataPointer::Keyed { segment, invalidate: false };
+    let read = IoCommand { cid: 7, opcode: 0, nsid: 1, op: IoOp::Read(protected(21, 1)), dptr };
+    io.send_capsule(read.emit().as_bytes());
+    let first = io.expected;
+    // While the blocks are emptied the read waits for them, and behind it this write.
+    let dptr = DataPointer::InCapsule { offset: 0, length: 1 << 12 };
+    let write = IoCommand { cid: 1, opcode: 0, nsid: 1, op: IoOp::Write(protected(21, 1)), dptr };
+    other.submit(at, &write.emit(), &[0xbb; 1 << 12]);
+    other.exchange();
+    let is_data = |got: &Got| got.bth.opcode == Opcode::WriteOnly;
+    io.await_packet(LONG, is_data).expect("the data of the read");
+    // Nothing is acknowledged, neither the emptying nor the data.
+    let start = Instant::now();
+    assert_eq!(other.response(at).unwrap().status, Status::SUCCESS);
+    assert!(start.elapsed() < Duration::from_secs(1), "a writer waited for {:?}", start.elapsed());
+    assert!(world.metric("intact_waits_total for=\"range\"") >= 2, "{}", world.target.log());
+    let response_psn = (first + 2) & 0xff_ffff;
+    io.ack(response_psn);
+    admin.disconnect();
+    io.disconnect();
+    drop(other);
+    world.end();
+}
+
+#[test]
 fn packets_with_wild_sequence_numbers_change_nothing() {
     let world = World::start(1);
     let honest = Honest::start(&world, 1);

@@ -47,6 +47,11 @@ pub(crate) struct World {
 impl World {
     /// Starts a target of `reactors` reactors.
     pub(crate) fn start(reactors: u8) -> Self {
+        Self::with_memory(reactors, "64MiB")
+    }
+
+    /// The same, with so much memory, which nothing uses at first, for the volume instead of [`BLOCKS`].
+    pub(crate) fn with_memory(reactors: u8, memory: &str) -> Self {
         let address = addresses();
         let config = format!(
             r#"
@@ -58,7 +63,7 @@ impl World {
             address = "{address}:9420"
             [[volume]]
             name = "disk0"
-            memory = "64MiB"
+            memory = "{memory}"
             protection = {{ type = 1 }}
             [[nvme.subsystem]]
             nqn = "{NQN}"

@@ -330,7 +330,17 @@ impl Queue {
             volume.read_tuples(guard, &mut core.tuples);
         }
         let Some(sge) = io.medium else { return Outcome::Fail(Status::INTERNAL_ERROR) };
-        self.requests[id as usize].in_place = Some(InPlace::new(sge, &self.in_place));
+        if !guard.is_wanted() {
+            self.requests[id as usize].in_place = Some(InPlace::new(sge, &self.in_place));
+            return Outcome::Done;
+        }
+        // Whoever waits by now has told so, and does not tell again.
+        core.note_conflict(volume);
+        let request = &mut self.requests[id as usize];
+        if !request.copy_data(sge.length as usize) {
+            return Outcome::Fail(Status::INTERNAL_ERROR);
+        }
+        request.range = None;
         Outcome::Done
     }
 
@@ -350,13 +360,11 @@ impl Queue {
     fn yield_range<D: Device>(&mut self, core: &mut Core<D>, id: u32) {
         let request = &mut self.requests[id as usize];
         let length = request.in_place.as_ref().map_or(0, |in_place| in_place.sge.length as usize);
-        let promised = request.promise.take().map(|promise| promise.keep(length));
-        let mut data = request.data.take().or(promised);
-        let (Some(bytes), Some(buf)) = (request.bytes_in_place(), &mut data) else { return };
-        buf.bytes_mut().copy_from_slice(bytes);
+        if !request.copy_data(length) {
+            return;
+        }
+        let (Some(buf), Some(in_place)) = (&request.data, request.in_place.take()) else { return };
         let to = core.sge(buf.addr(), u32::try_from(buf.len()).expect("a buffer is smaller than 4 GiB"));
-        request.data = data;
-        let Some(in_place) = request.in_place.take() else { return };
         if let Work::Io(io) = &request.work {
             core.note_conflict(io.volume());
         }
@@ -512,6 +520,17 @@ impl Request {
         {
             io.volume().meet(moment, io.part.0, self.data.as_mut(), self.md.as_mut());
         }
+    }
+
+    /// Copies the `length` bytes that a read in place would send to the buffer that it has, or the promise of one; whether
+    /// it had them.
+    fn copy_data(&mut self, length: usize) -> bool {
+        let promised = self.promise.take().map(|promise| promise.keep(length));
+        let mut data = self.data.take().or(promised);
+        let (Some(bytes), Some(buf)) = (self.bytes_in_place(), &mut data) else { return false };
+        buf.bytes_mut().copy_from_slice(bytes);
+        self.data = data;
+        true
     }
 
     /// The data that a read in place sends.

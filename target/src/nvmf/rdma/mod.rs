@@ -336,9 +336,7 @@ impl<D: Device> Transport<D> {
     /// Gives those who wait another try, in order.
     fn retry_waiters(&mut self) {
         if self.core.engine.take_wakeup() {
-            for queue in self.queues.iter_mut().flatten() {
-                queue.yield_ranges(&mut self.core);
-            }
+            self.yield_ranges();
             std::mem::swap(&mut self.tokens, &mut self.core.waiting_ranges);
             for token in self.tokens.drain(..) {
                 let Some(Some(queue)) = self.queues.get_mut(token.queue as usize) else { continue };
@@ -346,12 +344,24 @@ impl<D: Device> Transport<D> {
                     self.core.waiting_ranges.push(token);
                 }
             }
+            // Where the table of waits is full, those of this reactor say that they wait when they are tried, and wake
+            // only others by that.
+            if !self.core.waiting_ranges.is_empty() {
+                self.yield_ranges();
+            }
         }
         self.retry_buffers();
         for _ in 0..self.core.waiting_engine.len() {
             let Some(token) = self.core.waiting_engine.pop_front() else { break };
             let Some(Some(queue)) = self.queues.get_mut(token.queue as usize) else { continue };
             queue.retry_submit(&mut self.core, token.request);
+        }
+    }
+
+    /// Lets ranges go that are held for hosts while others wait for them.
+    fn yield_ranges(&mut self) {
+        for queue in self.queues.iter_mut().flatten() {
+            queue.yield_ranges(&mut self.core);
         }
     }
 
