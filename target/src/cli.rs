@@ -1,6 +1,7 @@
 //! The command line of `intact`: its arguments, what `intact check` prints, and where logs go.
 
 use std::fmt::{self, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -10,6 +11,7 @@ use t10pi::Kernel;
 
 use crate::block::Identity;
 use crate::config::{Backend, Config, Hosts, Integrity, Layout, Poll, Protection, Volume, display_size};
+use crate::log_writer::LogWriter;
 
 /// Exit status for a configuration that can't be used; clap uses the same for wrong arguments.
 pub const EXIT_CONFIG: u8 = 2;
@@ -91,19 +93,25 @@ pub enum LogFormat {
     Json,
 }
 
-/// Sends logs to stderr from now on.
+/// Sends logs to stderr from now on, as far as that takes them.
 ///
 /// # Panics
 /// When it is called twice in one process.
 pub fn start_logging(level: LogLevel, format: LogFormat) {
-    let logs =
-        tracing_subscriber::fmt().with_max_level(LevelFilter::from(level)).with_writer(std::io::stderr);
+    let writer = LogWriter::new(std::io::stderr());
+    let logs = tracing_subscriber::fmt().with_max_level(LevelFilter::from(level)).with_writer(writer);
     match format {
         LogFormat::Text => {
             logs.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).with_target(false).init();
         }
         LogFormat::Json => logs.json().flatten_event(true).init(),
     }
+}
+
+/// Says something on stderr, on a line of its own, if that takes it: the exit status says the rest.
+pub fn complain(what: &dyn fmt::Display) {
+    // Nobody is left to be told.
+    let _ = writeln!(std::io::stderr(), "{what}");
 }
 
 /// Refuses environment variables that would otherwise be ignored: work with another checksum kernel than the one that

@@ -4,6 +4,7 @@ pub mod block;
 pub mod cli;
 pub mod config;
 pub mod log_limit;
+pub mod log_writer;
 pub mod metrics;
 pub mod nvmf;
 pub mod reactor;

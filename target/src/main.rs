@@ -1,25 +1,29 @@
 //! `intact`: the target's command line.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use intact::cli::{self, Cli, Command, EXIT_CONFIG};
+use intact::cli::{self, Cli, Command, EXIT_CONFIG, complain};
 use intact::serve::{self, ServeError};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if let Err(error) = cli::check_environment() {
-        eprintln!("intact: {error}");
+        complain(&format_args!("intact: {error}"));
         return ExitCode::from(EXIT_CONFIG);
     }
     match cli.command {
         Command::Check(check) => match cli::check(&check.config) {
-            Ok(plan) => {
-                print!("{plan}");
-                ExitCode::SUCCESS
-            }
+            Ok(plan) => match std::io::stdout().write_all(plan.as_bytes()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    complain(&format_args!("intact: can't write to stdout: {error}"));
+                    ExitCode::FAILURE
+                }
+            },
             Err(errors) => {
-                eprintln!("{errors}");
+                complain(&errors);
                 ExitCode::from(EXIT_CONFIG)
             }
         },
@@ -28,11 +32,11 @@ fn main() -> ExitCode {
             match serve::serve(&arguments.config) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(ServeError::Config(errors)) => {
-                    eprintln!("{errors}");
+                    complain(&errors);
                     ExitCode::from(EXIT_CONFIG)
                 }
                 Err(error) => {
-                    eprintln!("intact: {}", serve::with_sources(&error));
+                    complain(&format_args!("intact: {}", serve::with_sources(&error)));
                     ExitCode::FAILURE
                 }
             }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use intact::cli::{LogFormat, check_environment, start_logging};
+use intact::cli::{LogFormat, check_environment, complain, start_logging};
 use intact::serve::with_sources;
 use intact_tools::host::HostError;
 use intact_tools::host::cli::{Cli, run};
@@ -16,7 +16,7 @@ const EXIT_LINK: u8 = 3;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if let Err(error) = check_environment() {
-        eprintln!("intact-host: {error}");
+        complain(&format_args!("intact-host: {error}"));
         return ExitCode::from(EXIT_USAGE);
     }
     start_logging(cli.log, LogFormat::Text);
@@ -24,11 +24,11 @@ fn main() -> ExitCode {
     match error {
         HostError::Status { command, status } => {
             tracing::info!(%command, "failed");
-            eprintln!("status: {status}");
+            complain(&format_args!("status: {status}"));
             ExitCode::FAILURE
         }
         error => {
-            eprintln!("intact-host: {}", with_sources(&error));
+            complain(&format_args!("intact-host: {}", with_sources(&error)));
             match error {
                 HostError::Corrupt(_) => ExitCode::FAILURE,
                 HostError::Invalid(_) | HostError::File { .. } => ExitCode::from(EXIT_USAGE),

@@ -4,7 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
-use intact::cli::check_environment;
+use intact::cli::{check_environment, complain};
 use intact::serve::with_sources;
 use intact_tools::pi::{Cli, Outcome, run};
 
@@ -14,14 +14,14 @@ const EXIT_USAGE: u8 = 2;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if let Err(error) = check_environment() {
-        eprintln!("intact-pi: {error}");
+        complain(&format_args!("intact-pi: {error}"));
         return ExitCode::from(EXIT_USAGE);
     }
     match run(&cli.command, &mut io::stdout()) {
         Ok(Outcome::Good) => ExitCode::SUCCESS,
         Ok(Outcome::Bad) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("intact-pi: {}", with_sources(&error));
+            complain(&format_args!("intact-pi: {}", with_sources(&error)));
             ExitCode::from(EXIT_USAGE)
         }
     }

@@ -3,12 +3,13 @@
 //! Options are those of `nvme connect` and, long-form, of nvme-cli's I/O commands.
 
 use std::fs;
+use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use intact::cli::LogLevel;
+use intact::cli::{LogLevel, complain};
 use intact::nvmf::command::{BlockRange, IoOp, PiFields};
 use intact::nvmf::wire::fabrics::DISCOVERY_NQN;
 use intact::nvmf::wire::sqe::DsmRange;
@@ -437,7 +438,7 @@ impl Session {
 
     fn finish(self, what: &str) -> Result<(), HostError> {
         self.controller.close();
-        eprintln!("{what}: success");
+        complain(&format_args!("{what}: success"));
         Ok(())
     }
 }
@@ -446,12 +447,7 @@ fn discover(args: &Discover) -> Result<(), HostError> {
     let mut controller = args.reach.connect(&args.nqn)?;
     let log = discovery::read(&mut controller)?;
     controller.close();
-    if args.json {
-        print_json(&log);
-    } else {
-        print!("{}", log.to_text());
-    }
-    Ok(())
+    if args.json { print_json(&log) } else { print(&log.to_text()) }
 }
 
 fn identify(args: &Identify) -> Result<(), HostError> {
@@ -459,12 +455,7 @@ fn identify(args: &Identify) -> Result<(), HostError> {
     let mut controller = connection.reach.connect(&connection.nqn)?;
     let description = Description::read(&mut controller, args.namespace_id)?;
     controller.close();
-    if args.json {
-        print_json(&description);
-    } else {
-        print!("{}", description.to_text());
-    }
-    Ok(())
+    if args.json { print_json(&description) } else { print(&description.to_text()) }
 }
 
 fn read(args: &Transfer) -> Result<(), HostError> {
@@ -538,16 +529,17 @@ fn run_bench(args: &Bench) -> Result<(), HostError> {
     };
     let report = bench::run(&mut controller, args.namespace_id, options)?;
     controller.close();
-    if args.json {
-        print_json(&report);
-    } else {
-        println!("{report}");
-    }
-    Ok(())
+    if args.json { print_json(&report) } else { print(&format!("{report}\n")) }
 }
 
-fn print_json(value: &impl serde::Serialize) {
-    println!("{}", serde_json::to_string_pretty(value).expect("plain values are JSON"));
+fn print_json(value: &impl serde::Serialize) -> Result<(), HostError> {
+    let text = serde_json::to_string_pretty(value).expect("plain values are JSON");
+    print(&format!("{text}\n"))
+}
+
+fn print(text: &str) -> Result<(), HostError> {
+    let written = std::io::stdout().write_all(text.as_bytes());
+    written.map_err(|source| file_error(Path::new("standard output"), source))
 }
 
 fn file_error(path: &Path, source: std::io::Error) -> HostError {
