@@ -5,33 +5,46 @@ use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Everything that is wrong with one configuration file, in the order of the file. Prints one line each.
+/// What is wrong with one configuration file, in the order of the file. Prints one line each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigErrors(Vec<ConfigError>);
+pub struct ConfigErrors {
+    first: Vec<ConfigError>,
+    /// How many more there are.
+    more: usize,
+}
+
+/// Errors that are told: a file with more is another file than its reader thinks.
+const TOLD: usize = 100;
 
 impl ConfigErrors {
     /// The file could not be read at all.
     pub(super) fn unreadable(file: &Path, why: &std::io::Error) -> Self {
         let message = format!("the file can't be read: {why}");
-        Self(vec![ConfigError { file: file.to_owned(), place: None, path: String::new(), message }])
+        let error = ConfigError { file: file.to_owned(), place: None, path: String::new(), message };
+        Self { first: vec![error], more: 0 }
     }
 
-    /// The errors, in the order of the file.
+    /// The errors, in the order of the file: the first 100.
     #[must_use]
     pub fn errors(&self) -> &[ConfigError] {
-        &self.0
+        &self.first
     }
 }
 
 impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, error) in self.0.iter().enumerate() {
+        for (i, error) in self.first.iter().enumerate() {
             if i > 0 {
                 f.write_str("\n")?;
             }
             write!(f, "{error}")?;
         }
-        Ok(())
+        match (self.more, self.first.first()) {
+            (1.., Some(error)) => {
+                write!(f, "\n{}: {} more errors are not shown", error.file.display(), self.more)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -115,12 +128,13 @@ impl Diagnostics {
             return Ok(());
         }
         problems.sort_by_key(|problem| problem.at);
-        let errors = problems.into_iter().map(|Problem { at, path, message }| ConfigError {
+        let more = problems.len().saturating_sub(TOLD);
+        let errors = problems.into_iter().take(TOLD).map(|Problem { at, path, message }| ConfigError {
             file: file.to_owned(),
             place: Some(Place::of(text, at)),
             path,
             message,
         });
-        Err(ConfigErrors(errors.collect()))
+        Err(ConfigErrors { first: errors.collect(), more })
     }
 }

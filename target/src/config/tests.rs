@@ -490,6 +490,20 @@ fn text_that_is_not_utf8_is_refused_where_it_breaks() {
 }
 
 #[test]
+fn of_a_file_that_is_something_else_the_first_errors_are_told() {
+    for line in ["Nov 30 08:00:00 host kernel: a \"message", "key_NUMBER = 1"] {
+        let lines = (0..5000).map(|number| line.replace("NUMBER", &number.to_string()));
+        let text = lines.collect::<Vec<_>>().join("\n");
+        let errors = parse(&text).unwrap_err();
+        assert_eq!(errors.errors().len(), 100, "{line}");
+        let told = errors.to_string();
+        let last = told.lines().last().unwrap();
+        assert!(last.ends_with(" more errors are not shown"), "{last}");
+        assert_eq!(told.lines().count(), 101, "{line}");
+    }
+}
+
+#[test]
 fn a_file_that_is_not_there_is_named_with_the_reason() {
     let errors = Config::load(Path::new("/nonexistent/c.toml")).unwrap_err();
     assert_eq!(
