@@ -14,7 +14,7 @@
 mod undo;
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -483,9 +483,26 @@ impl Opened {
                 "layout = \"interleaved\", or `file` naming a symbolic link to the device in a folder on a disk",
             ));
         }
+        if std::fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+            // To open a pipe may last for ever.
+            return Err(VolumeError::File {
+                volume: spec.volume.to_owned(),
+                path,
+                what: "it is no regular file".to_owned(),
+                allowed: "one with the protection information of the data file".to_owned(),
+            });
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(!spec.read_only);
         match options.open(&path) {
+            Ok(file)
+                if self.is_new
+                    && !spec.read_only
+                    && is_blank(&file).map_err(|error| spec.system("read", &path, error))? =>
+            {
+                spec.begin_pi(&file, &path)?;
+                Ok((file, 0))
+            }
             Ok(file) => self.check_pi(spec, file, &path),
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.is_new => {
                 Ok((spec.make_pi(&path, made)?, 0))
@@ -563,7 +580,6 @@ impl FileSpec<'_> {
 
     /// Makes the `.pi` file of a new data file, for no blocks yet.
     fn make_pi(&self, path: &Path, made: &mut Made) -> Result<File, VolumeError> {
-        let header = PiHeader { blocks: 0, ..self.pi_header() };
         made.begin(self)?;
         let file = OpenOptions::new()
             .read(true)
@@ -573,12 +589,18 @@ impl FileSpec<'_> {
             .open(path)
             .map_err(|error| self.system("make", path, error))?;
         made.pi(self, path, &file)?;
+        self.begin_pi(&file, path)?;
+        made.sync_names(self)?;
+        Ok(file)
+    }
+
+    /// Writes the first header of a `.pi` file, for no blocks yet.
+    fn begin_pi(&self, file: &File, path: &Path) -> Result<(), VolumeError> {
+        let header = PiHeader { blocks: 0, ..self.pi_header() };
         file.set_len(header.file_length())
             .and_then(|()| file.write_all_at(&header.encode(), 0))
             .and_then(|()| file.sync_all())
-            .map_err(|error| self.system("write", path, error))?;
-        made.sync_names(self)?;
-        Ok(file)
+            .map_err(|error| self.system("write", path, error))
     }
 
     fn lock(&self, file: &File) -> Result<Flock<File>, VolumeError> {

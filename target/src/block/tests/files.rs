@@ -249,6 +249,29 @@ fn files_that_can_not_be_volumes_are_refused() {
 }
 
 #[test]
+fn what_stands_in_the_place_of_a_metadata_file_and_is_none_is_refused_at_once() {
+    let (folder, path) = folder();
+    fs::write(&path, vec![0; 64 * 512]).unwrap();
+    let pi = pi_path(&path);
+    let mut config = bench::file(SEPARATE, &path, None);
+    for read_only in [false, true] {
+        config.read_only = read_only;
+        let refused = |config: &VolumeConfig| {
+            let error = Volume::open(config.clone()).unwrap_err().to_string();
+            assert!(error.contains("disk0.img.pi: it is no regular file"), "{error}");
+        };
+        // To open it for reading waits for somebody who writes.
+        nix::unistd::mkfifo(&pi, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        refused(&config);
+        fs::remove_file(&pi).unwrap();
+        fs::create_dir(&pi).unwrap();
+        refused(&config);
+        fs::remove_dir(&pi).unwrap();
+    }
+    drop(folder);
+}
+
+#[test]
 fn a_read_only_file_volume_is_read_and_never_written() {
     for shape in [PLAIN, SEPARATE, INTERLEAVED] {
         let (_folder, path) = folder();
@@ -304,6 +327,12 @@ fn making_a_volume_that_a_crash_cut_short_is_taken_up_again() {
     let (_folder, path) = folder();
     fs::write(&path, b"").unwrap();
     assert_eq!(open(SEPARATE, &path, Some(64)).volume.blocks(), 64);
+    // After the name of the metadata file, and after its length.
+    for length in [0, 4096] {
+        fs::write(&path, b"").unwrap();
+        fs::write(pi_path(&path), vec![0; length]).unwrap();
+        assert_eq!(open(SEPARATE, &path, Some(64)).volume.blocks(), 64);
+    }
     // After the metadata file was extended, before the data file was.
     set_len(&path, 32 * 512);
     let mut bench = open(SEPARATE, &path, Some(64));
