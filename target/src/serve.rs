@@ -18,7 +18,9 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use thiserror::Error;
 
-use crate::block::{self, BufPool, Engine, EngineError, FileSetup, Identity, Pending, Volume, VolumeError};
+use crate::block::{
+    self, BufPool, Engine, EngineError, FileSetup, Identity, Pending, Stop, Volume, VolumeError,
+};
 use crate::config::{self, Config, ConfigErrors};
 use crate::metrics::Server;
 use crate::nvmf::controller::TargetLimits;
@@ -83,7 +85,19 @@ pub fn serve(file: &Path) -> Result<(), ServeError> {
     let config = Config::load(file)?;
     let mut signals = Signals::new([SIGHUP, SIGTERM, SIGINT, SIGXFSZ])
         .map_err(|error| ServeError::System("listen for signals".to_owned(), error))?;
-    let mut target = Target::run(file, config)?;
+    // A change of volumes that takes long hears of the end at once.
+    let stop = Stop::default();
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register(signal, stop.flag())
+            .map_err(|error| ServeError::System("listen for signals".to_owned(), error))?;
+    }
+    let mut target = match Target::run(file, config, &stop) {
+        Err(error) if stop.is_set() => {
+            tracing::info!(reason = with_sources(&error), "ended before it was ready");
+            return Ok(());
+        }
+        started => started?,
+    };
     target.announce();
     for signal in signals.forever() {
         match signal {
@@ -101,6 +115,7 @@ pub fn serve(file: &Path) -> Result<(), ServeError> {
 pub struct Target {
     file: PathBuf,
     config: Config,
+    stop: Stop,
     volumes: BTreeMap<String, Arc<Volume>>,
     registry: Arc<Registry>,
     reactors: Vec<Postbox<Message>>,
@@ -122,7 +137,7 @@ impl Target {
     /// # Errors
     /// Everything that keeps it from starting.
     pub fn start(file: &Path) -> Result<Self, ServeError> {
-        Self::run(file, Config::load(file)?)
+        Self::run(file, Config::load(file)?, &Stop::default())
     }
 
     /// The volume of this name.
@@ -131,12 +146,12 @@ impl Target {
         self.volumes.get(name)
     }
 
-    fn run(file: &Path, config: Config) -> Result<Self, ServeError> {
+    fn run(file: &Path, config: Config, stop: &Stop) -> Result<Self, ServeError> {
         // Files of the first are not left behind where a later one can't be opened.
         let mut opened = Vec::new();
         for volume in &config.volumes {
             refuse_shared(&opened, volume)?;
-            opened.push(Pending::open(volume_config(&config, volume))?);
+            opened.push(Pending::open(volume_config(&config, volume, stop))?);
         }
         let mut volumes = BTreeMap::new();
         for pending in opened {
@@ -159,6 +174,7 @@ impl Target {
             QueueLimits { max_qid: limits.max_io_queues, max_entries: limits.max_queue_entries };
         let mut target = Self {
             file: file.to_owned(),
+            stop: stop.clone(),
             volumes,
             registry,
             reactors,
@@ -284,10 +300,10 @@ impl Target {
             refuse_shared(&pending, volume)?;
             let opened = match self.volumes.values().find(|open| is_in_file_of(open, volume)) {
                 Some(other) if owners.insert(other.name()) => {
-                    Pending::succeed(other, volume_config(config, volume))?
+                    Pending::succeed(other, volume_config(config, volume, &self.stop))?
                 }
                 Some(other) => return Err(shared(volume, other)),
-                None => Pending::open(volume_config(config, volume))?,
+                None => Pending::open(volume_config(config, volume, &self.stop))?,
             };
             volumes.insert(volume.name.clone(), Arc::clone(opened.volume()));
             pending.push(opened);
@@ -391,7 +407,7 @@ fn has_files(config: &Config) -> bool {
     config.volumes.iter().any(|volume| matches!(volume.backend, config::Backend::File { .. }))
 }
 
-fn volume_config(config: &Config, volume: &config::Volume) -> block::VolumeConfig {
+fn volume_config(config: &Config, volume: &config::Volume, stop: &Stop) -> block::VolumeConfig {
     let home = config.home(&volume.name).map_or("", |subsystem| subsystem.nqn.as_str());
     let serial = volume.serial.as_ref().map(config::Serial::as_str);
     let protection = volume.protection.map(|protection| block::Protection {
@@ -416,6 +432,7 @@ fn volume_config(config: &Config, volume: &config::Volume) -> block::VolumeConfi
         protection,
         read_only: volume.read_only,
         backend,
+        stop: stop.clone(),
     }
 }
 

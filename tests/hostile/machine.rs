@@ -1,4 +1,4 @@
-//! A machine in trouble: nobody takes what programs write.
+//! A machine in trouble: a log that takes nothing, an end in the middle of something long.
 
 #![expect(clippy::disallowed_methods, reason = "tests of real programs run in real time")]
 
@@ -84,6 +84,37 @@ fn a_target_whose_log_takes_nothing_serves_on() {
         terminate(&target);
         let status = end_of(&mut target, Duration::from_secs(15));
         assert!(status.is_some_and(|status| status.success()), "{what}: {status:?}");
+    }
+}
+
+#[test]
+fn a_target_that_fills_a_file_ends_when_it_is_told_to() {
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("c.toml");
+    let file = folder.path().join("disk.img");
+    let device = format!("[device]\naddress = \"{}\"\n", addresses());
+    let volume = "[[volume]]\nname = \"a\"\nfile = \"disk.img\"\nsize = \"1TiB\"\n\
+                  protection = { type = 1, layout = \"interleaved\" }\n";
+    for at_start in [true, false] {
+        fs::write(&config, format!("{device}{}", if at_start { volume } else { "" })).unwrap();
+        let mut target = serve(&config, Stdio::null());
+        if !at_start {
+            let mut ready = String::new();
+            BufReader::new(target.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+            assert!(ready.starts_with("ready "), "{ready}");
+            fs::write(&config, format!("{device}{volume}")).unwrap();
+            let pid = Pid::from_raw(target.id().try_into().unwrap());
+            kill(pid, Signal::SIGHUP).unwrap();
+        }
+        let until = Instant::now() + Duration::from_secs(20);
+        while fs::metadata(&file).map_or(0, |file| file.len()) < 1 << 20 {
+            assert!(Instant::now() < until, "nothing is filled");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        terminate(&target);
+        let status = end_of(&mut target, Duration::from_secs(15));
+        assert!(status.is_some_and(|status| status.success()), "{status:?}");
+        assert!(!file.exists(), "what was made in vain is left behind");
     }
 }
 

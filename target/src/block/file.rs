@@ -29,6 +29,7 @@ use self::undo::{Before, Made};
 use super::locks::RangeLocks;
 use super::metadata::Metadata;
 use super::pi_file::{PI_FILE_HEADER, PI_HEADER_LEN, PiFileError, PiHeader, pi_path};
+use super::stop::Stop;
 use super::uring::system;
 use super::volume::{Layout, VolumeError};
 
@@ -47,6 +48,7 @@ pub(super) struct FileBackend {
     header: Option<PiHeader>,
     /// Whose it is, for messages.
     volume: Mutex<String>,
+    stop: Stop,
     read_only: bool,
     before: Mutex<Before>,
     /// Keeps other processes out.
@@ -89,6 +91,7 @@ pub(super) struct FileSpec<'v> {
     /// With protection: what a `.pi` file says (the number of blocks is not looked at).
     pub(super) header: Option<PiHeader>,
     pub(super) read_only: bool,
+    pub(super) stop: &'v Stop,
 }
 
 /// How long another process that still has the file is waited for; the kernel finishes a killed one's I/O first.
@@ -145,6 +148,7 @@ impl FileBackend {
             sectors,
             header: spec.header,
             volume: Mutex::new(spec.volume.to_owned()),
+            stop: spec.stop.clone(),
             read_only: spec.read_only,
             before: Mutex::default(),
             _lock: opened.lock,
@@ -252,7 +256,7 @@ impl FileBackend {
                         format!("a multiple of {} blocks", sector >> stride.trailing_zeros().min(12)),
                     ));
                 }
-                fill_unwritten(&data.plain, self.block_size, metadata, has..blocks)
+                fill_unwritten(&data.plain, self.block_size, metadata, has..blocks, &self.stop)
                     .map_err(|error| self.system("fill", &data.path, error))?;
             }
             (_, Some(pi), Some(header)) => {
@@ -651,24 +655,42 @@ fn length_of(file: &File, is_device: bool) -> io::Result<u64> {
     if is_device { Ok(system::device_size(file)?) } else { Ok(file.metadata()?.len()) }
 }
 
+/// Whether nothing stands in a `.pi` file: a crash came between its making and its header.
+fn is_blank(file: &File) -> io::Result<bool> {
+    let mut bytes = Vec::new();
+    file.take(PI_FILE_HEADER + 1).read_to_end(&mut bytes)?;
+    Ok(bytes.len() as u64 <= PI_FILE_HEADER && bytes.iter().all(|byte| *byte == 0))
+}
+
 /// Appends blocks that nobody wrote to an interleaved file, and makes them durable.
 fn fill_unwritten(
     file: &File,
     block_size: usize,
     metadata: Metadata,
     blocks: std::ops::Range<u64>,
+    stop: &Stop,
 ) -> io::Result<()> {
     const AT_ONCE: u64 = 256;
+    /// Bytes between two calls that make them durable: one of them for all would be long, and deaf to `stop`.
+    const DURABLE: u64 = 64 << 20;
     let stride = block_size + metadata.size;
     let mut one = vec![0; stride];
     metadata.invert(0, &mut one[block_size..]);
     let many = one.repeat(usize::try_from(AT_ONCE).expect("it is small"));
-    let mut at = blocks.start;
+    let (mut at, mut pending) = (blocks.start, 0);
     while at < blocks.end {
+        if stop.is_set() {
+            return Err(io::Error::new(io::ErrorKind::Interrupted, "told to end"));
+        }
         let here = AT_ONCE.min(blocks.end - at);
         let bytes = &many[..stride * usize::try_from(here).expect("at most 256")];
         file.write_all_at(bytes, at * stride as u64)?;
         at += here;
+        pending += bytes.len() as u64;
+        if pending >= DURABLE {
+            file.sync_data()?;
+            pending = 0;
+        }
     }
     file.sync_all()
 }

@@ -34,6 +34,7 @@ mod pending;
 pub mod pi_file;
 mod pool;
 mod shared;
+mod stop;
 mod uring;
 mod volume;
 
@@ -44,6 +45,7 @@ pub use locks::{Lock, Mode, RangeGuard, RangeLocks, RangeWait, Waker, WakerId};
 pub use pending::{Cut, Pending};
 pub use pi_file::{PI_FILE_HEADER, PI_HEADER_LEN, PiFileError, PiHeader, pi_path};
 pub use pool::{Buf, BufPin, BufPool, PAGE, Promise};
+pub use stop::Stop;
 pub use uring::FileSetup;
 pub use volume::{BackendConfig, BackendKind, Layout, Protection, Volume, VolumeConfig, VolumeError};
 

@@ -23,6 +23,7 @@ use super::null::NullBackend;
 use super::number::Number;
 use super::pi_file::{PiFileError, PiHeader};
 use super::pool::Buf;
+use super::stop::Stop;
 use super::uring;
 
 /// Where the metadata of blocks is stored.
@@ -61,6 +62,8 @@ pub struct VolumeConfig {
     pub read_only: bool,
     /// What stores it.
     pub backend: BackendConfig,
+    /// Ends what takes long.
+    pub stop: Stop,
 }
 
 /// What stores a volume.
@@ -244,6 +247,7 @@ impl Volume {
                     metadata,
                     header,
                     read_only: config.read_only,
+                    stop: &config.stop,
                 })?;
                 (Backend::File(Arc::new(file)), blocks)
             }

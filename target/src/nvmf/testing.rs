@@ -21,7 +21,7 @@ use super::wire::fabrics::property;
 use super::wire::features::Select;
 use super::wire::private_data::QueueRequest;
 use super::wire::status::Status;
-use crate::block::{BackendConfig, Identity, Layout, Protection, Volume, VolumeConfig};
+use crate::block::{BackendConfig, Identity, Layout, Protection, Stop, Volume, VolumeConfig};
 
 pub(super) const NQN: &str = "nqn.2026-11.io.intact:disk0";
 pub(super) const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:7e10bb22-0cd4-4ad7-b4ed-08d0299e3a3c";
@@ -47,6 +47,7 @@ pub(super) fn volume(
         protection,
         read_only: false,
         backend: BackendConfig::Memory { size: blocks * u64::from(block_size) },
+        stop: Stop::default(),
     };
     Volume::open(config).unwrap()
 }
@@ -60,6 +61,7 @@ pub(super) fn file_volume(folder: &Path, name: &str) -> Arc<Volume> {
         protection: None,
         read_only: false,
         backend: BackendConfig::File { path: folder.join(name), size: Some(1 << 20) },
+        stop: Stop::default(),
     };
     Volume::open(config).unwrap()
 }

@@ -162,7 +162,7 @@ fn sync_folder(pi: &Path) -> Result<(), PiError> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use intact::block::{BackendConfig, Identity, Layout, Protection, Volume, VolumeConfig};
+    use intact::block::{BackendConfig, Identity, Layout, Protection, Stop, Volume, VolumeConfig};
     use t10pi::{Format, Guard, PiType};
 
     use crate::pi::{Cli, Command, run};
@@ -187,6 +187,7 @@ mod tests {
             }),
             read_only: false,
             backend: BackendConfig::File { path: file.to_owned(), size: None },
+            stop: Stop::default(),
         })
     }
 

@@ -66,6 +66,7 @@ pub(super) fn memory(shape: Shape, blocks: u64) -> VolumeConfig {
         protection: shape.protection(),
         read_only: false,
         backend: BackendConfig::Memory { size: blocks * u64::from(shape.block_size) },
+        stop: Stop::default(),
     }
 }
 

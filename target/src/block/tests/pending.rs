@@ -1,9 +1,13 @@
 //! Changes that are ready: what takes effect when, and that nothing is left of those that don't.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use t10pi::Guard;
 
 use super::super::*;
 use super::bench::{self, Bench, Kind, Shape};
@@ -89,6 +93,28 @@ fn a_volume_that_can_not_be_opened_leaves_no_file_behind() {
         assert!(!path.exists(), "{shape:?}");
         fs::remove_file(pi_path(&path)).unwrap();
     }
+}
+
+#[test]
+fn filling_a_file_ends_early_when_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let shape = Shape { block_size: 512, guard: Some((Guard::Crc16, 8)), layout: Layout::Interleaved };
+    let path = folder.path().join("disk0.img");
+    let config = bench::file(shape, &path, Some(1024));
+    config.stop.flag().store(true, Ordering::Relaxed);
+    let told = |error: VolumeError| {
+        let told =
+            matches!(&error, VolumeError::System { source, .. } if source.kind() == ErrorKind::Interrupted);
+        assert!(told, "{error}");
+    };
+    told(Volume::open(config.clone()).unwrap_err());
+    assert_eq!(contents(folder.path()), []);
+    config.stop.flag().store(false, Ordering::Relaxed);
+    let volume = Volume::open(config.clone()).unwrap();
+    let before = contents(folder.path());
+    config.stop.flag().store(true, Ordering::Relaxed);
+    told(Pending::resize(&volume, 4096).unwrap_err());
+    assert!(contents(folder.path()) == before);
 }
 
 #[test]
@@ -199,7 +225,7 @@ fn a_volume_leaves_its_file_to_another_while_commands_are_under_way() {
 fn a_volume_of_another_shape_can_not_have_a_file_that_is_open() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk0.img");
-    let shape = Shape { guard: Some((t10pi::Guard::Crc16, 8)), ..PLAIN };
+    let shape = Shape { guard: Some((Guard::Crc16, 8)), ..PLAIN };
     let old = Volume::open(bench::file(shape, &path, Some(1024))).unwrap();
     let config = bench::file(shape, &path, None);
     let refusal = |old: &Arc<Volume>, config| Pending::succeed(old, config).unwrap_err().to_string();
