@@ -141,6 +141,12 @@ const SOCKETS: &[Row<OfSockets>] = &[
         &[],
         |c| c.tx.no_source,
     ),
+    (
+        "intact_socket_send_no_room",
+        "Packets dropped unsent: to peers that may not exist, while the kernel had no room.",
+        &[],
+        |c| c.tx.no_room,
+    ),
     ("intact_socket_segmentation_refused", "Batches that went as single datagrams.", &[], |c| {
         c.tx.segmentation_refused
     }),

@@ -493,6 +493,12 @@ impl Cm {
         }
     }
 
+    /// Whether the peer completed a handshake before, so that there is somebody at its address.
+    #[must_use]
+    pub fn knows(&self, peer: IpAddr) -> bool {
+        self.known.contains(peer)
+    }
+
     /// Connections that are not released yet, of either side and in any state.
     #[must_use]
     pub fn connections(&self) -> usize {

@@ -59,7 +59,7 @@ impl Gsi {
         self.cm.handle_mad(now, meta.src, meta.dst, mad);
     }
 
-    /// Hands the datagrams that are due to the sink.
+    /// Hands the datagrams that are due to the sink, those to peers of whom nobody knows that they exist apart.
     ///
     /// # Errors
     /// [`SinkFull`]: flush it and call again.
@@ -73,7 +73,13 @@ impl Gsi {
             let length = header.emit(&mut bytes);
             let to = TxMeta { src: out.src, dst: out.dst, tos: out.tos, peer_port: 0 };
             // As long as what the sink copies.
-            if let Err(full) = sink.push(&to, &bytes[..length], &[Iov::from_slice(&out.mad)]) {
+            let payload = [Iov::from_slice(&out.mad)];
+            let pushed = if self.cm.knows(out.dst) {
+                sink.push(&to, &bytes[..length], &payload)
+            } else {
+                sink.push_to_stranger(&to, &bytes[..length], &payload)
+            };
+            if let Err(full) = pushed {
                 self.waiting = Some(out);
                 return Err(full);
             }

@@ -79,4 +79,17 @@ pub trait PacketSink {
     /// Says what the payload behind that of the next packet will be. Who reads payloads may ask for its memory meanwhile.
     #[inline]
     fn announce(&mut self, _next: Ahead) {}
+
+    /// The same to a peer that may not exist: the packet must hold up no others, and may be lost.
+    ///
+    /// # Errors
+    /// As [`Self::push`].
+    fn push_to_stranger(
+        &mut self,
+        meta: &TxMeta,
+        header: &[u8],
+        payload: &[Iov<'_>],
+    ) -> Result<(), SinkFull> {
+        self.push(meta, header, payload)
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! A [`Driver`] belongs to one reactor. It has, for each local address, one receive socket on port 4791 (the reactors'
 //! sockets form a group; `steer` sends each datagram to the reactor that owns its queue pair) and one unconnected
-//! transmit socket with a source port of RoCE's range. It makes no protocol decision and never blocks; after set-up it
+//! transmit socket with a source port of RoCE's range; reactor 0 has another of these for peers that may not exist (see
+//! [`TxBatch`]). It makes no protocol decision and never blocks; after set-up it
 //! allocates nothing. Needs no privilege: with CAP_NET_ADMIN receive buffers may exceed the system's limit.
 //! Spec: roce-wire 5 (userspace pitfalls), 6 (choices).
 
@@ -90,6 +91,8 @@ pub struct TxCounters {
     pub too_long: u64,
     /// Packets from an address that is not ours: lost.
     pub no_source: u64,
+    /// Packets to peers that may not exist, for which the kernel had no room: lost.
+    pub no_room: u64,
 }
 
 /// Sums over what was received since the start.
@@ -155,11 +158,13 @@ impl Driver {
             .map(|sockets| {
                 let mut rx = Vec::with_capacity(sockets.len());
                 let mut tx = Vec::with_capacity(sockets.len());
+                let mut strangers = Vec::new();
                 for s in sockets {
                     rx.push(RxSocket::new(s.rx, s.address, s.rcvbuf));
                     tx.push((s.tx, SocketAddr::new(s.address, s.tx_port)));
+                    strangers.extend(s.strangers.map(|(fd, port)| (fd, SocketAddr::new(s.address, port))));
                 }
-                let tx = TxBatch::new(tx, config.segments()).map_err(memory)?;
+                let tx = TxBatch::new(tx, strangers, config.segments()).map_err(memory)?;
                 let ring = RxRing::new().map_err(memory)?;
                 let path_mtus = config.addresses.iter().map(|&a| (a, mtu::path_mtu(a))).collect();
                 Ok(Self { rx, ring, tx, path_mtus, counters: RxCounters::default() })

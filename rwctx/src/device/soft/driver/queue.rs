@@ -303,6 +303,12 @@ impl Queue {
         self.messages.get(self.gone).copied()
     }
 
+    /// Packets that wait.
+    pub(super) fn unsent(&self) -> usize {
+        let waiting = self.messages.iter().skip(self.gone).map(|message| message.packets).sum::<usize>();
+        waiting - self.gone_singly
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }

@@ -66,6 +66,8 @@ pub(super) struct Sockets {
     /// Unconnected; bound to `tx_port`, receives nothing.
     pub(super) tx: OwnedFd,
     pub(super) tx_port: u16,
+    /// Another one like `tx`, on the reactor that has queue pair 1: for peers that may not exist.
+    pub(super) strangers: Option<(OwnedFd, u16)>,
     /// Bytes that the kernel charges against before it drops (about twice the payload for 4 KiB datagrams).
     pub(super) rcvbuf: usize,
 }
@@ -78,10 +80,11 @@ pub(super) fn open_group(config: &DriverConfig, address: IpAddr) -> Result<Vec<S
     drop(bound(config, address, Group::Alone)?);
     let group = if config.reactors == 1 { Group::Alone } else { Group::Member };
     let mut all = Vec::with_capacity(config.reactors);
-    for _ in 0..config.reactors {
+    for reactor in 0..config.reactors {
         let (rx, rcvbuf) = bound(config, address, group)?;
         let (tx, tx_port) = open_tx(config, address)?;
-        all.push(Sockets { address, rx, tx, tx_port, rcvbuf });
+        let strangers = if reactor == 0 { Some(open_tx(config, address)?) } else { None };
+        all.push(Sockets { address, rx, tx, tx_port, strangers, rcvbuf });
     }
     if let (Group::Member, Some(first)) = (group, all.first()) {
         let members = u32::try_from(config.reactors).expect("reactors are far fewer than 2^32");

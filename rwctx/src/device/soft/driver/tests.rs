@@ -638,3 +638,31 @@ fn no_privilege_is_needed() {
     .join()
     .unwrap();
 }
+
+#[test]
+fn packets_to_strangers_hold_nobody_up() {
+    let [from, to] = [fresh_address(), fresh_address()];
+    let (mut a, mut b) = (one(from), one(to));
+    let meta = TxMeta { src: from, dst: to, tos: 0, peer_port: 0 };
+    let stranger = |driver: &mut Driver, tag| driver.tx().push_to_stranger(&meta, &bth(1, tag), &[]).unwrap();
+    let known = |driver: &mut Driver, tag| driver.tx().push(&meta, &bth(5, tag), &[]).unwrap();
+    // Nobody is known to be there: what the kernel has no room for is lost, and nothing waits for it.
+    stranger(&mut a, 0);
+    a.tx().room(0);
+    a.flush();
+    assert!(!a.has_unsent() && a.tx_fds().next().is_none());
+    assert_eq!((a.tx_counters().no_room, a.tx_counters().packets), (1, 0));
+    // Others wait as ever.
+    known(&mut a, 1);
+    a.flush();
+    assert!(a.has_unsent());
+    a.tx().room(usize::MAX);
+    stranger(&mut a, 2);
+    a.flush();
+    let mut got = collect(&mut b, 2);
+    got.sort_by_key(|got| got.tag);
+    assert_eq!([&got[0], &got[1]].map(|got| (got.qpn, got.tag)), [(5, 1), (1, 2)]);
+    assert_ne!(got[0].meta.src_port, got[1].meta.src_port, "a full socket of theirs is theirs alone");
+    assert!(got.iter().all(|got| got.icrc == slow_icrc(got, 0)));
+    assert_eq!((a.tx_counters().no_room, a.tx_counters().packets), (1, 2));
+}

@@ -21,9 +21,16 @@ use crate::mem::Iov;
 /// Payloads are sent in place: from `push` to the next [`Self::flush`] a packet is a pointer into registered memory, whose
 /// bytes stay unchanged by the contract of work requests. What the kernel has no room for then is copied: afterwards
 /// nothing here points to foreign memory, which may be unmapped, or given to somebody else.
+///
+/// # Strangers
+/// Packets to an address in the kernel's own network at which nobody is wait in the kernel for seconds, and count as room of
+/// their socket all the time. So those to peers that may not exist, which anybody can have us send, have sockets of their
+/// own, and wait for nothing: what finds no room is lost.
 #[derive(Debug)]
 pub struct TxBatch {
     sockets: Vec<TxSocket>,
+    /// Those for strangers.
+    strangers: Vec<TxSocket>,
     segments: bool,
     /// Destinations that refused segmentation.
     plain: Plain,
@@ -48,17 +55,20 @@ struct TxSocket {
 }
 
 impl TxBatch {
-    /// Takes over the transmit sockets, each with the address and port that it is bound to. Allocates everything.
+    /// Takes over the transmit sockets, and those for strangers if there are any, each with the address and port that it is
+    /// bound to. Allocates everything.
     pub(super) fn new(
-        sockets: impl IntoIterator<Item = (OwnedFd, SocketAddr)>,
+        sockets: Vec<(OwnedFd, SocketAddr)>,
+        strangers: Vec<(OwnedFd, SocketAddr)>,
         segments: bool,
     ) -> nix::Result<Self> {
-        let sockets = sockets
-            .into_iter()
-            .map(|(fd, source)| Ok(TxSocket { fd, source, queue: Queue::new(source)? }))
-            .collect::<nix::Result<_>>()?;
+        let with_queues = |sockets: Vec<(OwnedFd, SocketAddr)>| {
+            let with_queue = |(fd, source)| Ok(TxSocket { fd, source, queue: Queue::new(source)? });
+            sockets.into_iter().map(with_queue).collect::<nix::Result<_>>()
+        };
         Ok(Self {
-            sockets,
+            sockets: with_queues(sockets)?,
+            strangers: with_queues(strangers)?,
             segments,
             plain: Plain { addresses: Vec::with_capacity(PLAIN), next: 0 },
             calls: Calls::new(),
@@ -71,6 +81,11 @@ impl TxBatch {
     pub fn flush(&mut self) {
         for socket in self.sockets.iter_mut().filter(|s| !s.queue.is_empty()) {
             socket.flush(&mut self.calls, &mut self.plain, &mut self.counters);
+        }
+        for socket in self.strangers.iter_mut().filter(|s| !s.queue.is_empty()) {
+            socket.flush(&mut self.calls, &mut self.plain, &mut self.counters);
+            self.counters.no_room += socket.queue.unsent() as u64;
+            socket.queue.clear();
         }
     }
 
@@ -130,6 +145,18 @@ impl PacketSink for TxBatch {
     #[inline]
     fn announce(&mut self, next: Ahead) {
         self.ahead = next;
+    }
+
+    fn push_to_stranger(
+        &mut self,
+        meta: &TxMeta,
+        header: &[u8],
+        payload: &[Iov<'_>],
+    ) -> Result<(), SinkFull> {
+        let Some(socket) = self.strangers.iter_mut().find(|s| s.source.ip() == meta.src) else {
+            return self.push(meta, header, payload);
+        };
+        socket.queue.push(socket.source, false, meta, header, payload, Ahead::NONE)
     }
 }
 

@@ -199,8 +199,8 @@ pub struct FaultySink<'f, S> {
 
 impl<S: PacketSink> PacketSink for FaultySink<'_, S> {
     fn push(&mut self, meta: &TxMeta, header: &[u8], payload: &[Iov<'_>]) -> Result<(), SinkFull> {
-        if self.sender.faults.loss > 0.0 && self.sender.rng.f64() < self.sender.faults.loss {
-            self.sender.counters.lost += 1;
+        if self.loses() {
+            // It is counted.
         } else if let Some(tampered) = tampered(meta.src, payload) {
             self.inner.push(meta, header, &[Iov::from_slice(tampered.payload)])?;
             tampered.sent();
@@ -214,6 +214,28 @@ impl<S: PacketSink> PacketSink for FaultySink<'_, S> {
 
     fn announce(&mut self, next: Ahead) {
         self.inner.announce(next);
+    }
+
+    fn push_to_stranger(
+        &mut self,
+        meta: &TxMeta,
+        header: &[u8],
+        payload: &[Iov<'_>],
+    ) -> Result<(), SinkFull> {
+        if !self.loses() {
+            self.inner.push_to_stranger(meta, header, payload)?;
+        }
+        self.sender.counters.packets += 1;
+        Ok(())
+    }
+}
+
+impl<S> FaultySink<'_, S> {
+    /// Whether the next packet is lost.
+    fn loses(&mut self) -> bool {
+        let loses = self.sender.faults.loss > 0.0 && self.sender.rng.f64() < self.sender.faults.loss;
+        self.sender.counters.lost += u64::from(loses);
+        loses
     }
 }
 
