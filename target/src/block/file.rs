@@ -51,8 +51,8 @@ pub(super) struct FileBackend {
     stop: Stop,
     read_only: bool,
     before: Mutex<Before>,
-    /// Keeps other processes out.
-    _lock: Flock<File>,
+    /// Keep other volumes and processes out of both files.
+    _locks: [Option<Flock<File>>; 2],
 }
 
 /// An open file or block device.
@@ -118,6 +118,10 @@ impl FileBackend {
         let opened = Opened::open(spec, made)?;
         let separate = matches!(spec.metadata, Some((_, Layout::Separate)));
         let pi = if separate { Some(opened.open_pi(spec, made)?) } else { None };
+        let (pi, pi_lock) = match pi {
+            Some((file, lock, blocks)) => (Some((file, blocks)), Some(lock)),
+            None => (None, None),
+        };
         let has = match (&pi, spec.metadata) {
             (Some((_, blocks)), _) => *blocks,
             (None, Some((metadata, _))) => opened.interleaved_blocks(spec, metadata.size)?,
@@ -151,7 +155,7 @@ impl FileBackend {
             stop: spec.stop.clone(),
             read_only: spec.read_only,
             before: Mutex::default(),
-            _lock: opened.lock,
+            _locks: [Some(opened.lock), pi_lock],
         };
         let extent = backend.extent()?;
         if blocks > has {
@@ -445,7 +449,7 @@ impl Opened {
             made.data(spec, &file)?;
             made.sync_names(spec)?;
         }
-        let lock = spec.lock(&file)?;
+        let lock = spec.lock(&file, spec.path)?;
         let length =
             length_of(&file, is_device).map_err(|error| spec.system("ask the size of", spec.path, error))?;
         let is_new = !is_device && length == 0;
@@ -478,8 +482,8 @@ impl Opened {
         self.whole_blocks(spec, each)
     }
 
-    /// The `.pi` file, and for how many blocks both files have room.
-    fn open_pi(&self, spec: &FileSpec<'_>, made: &mut Made) -> Result<(File, u64), VolumeError> {
+    /// The `.pi` file, its lock, and for how many blocks both files have room.
+    fn open_pi(&self, spec: &FileSpec<'_>, made: &mut Made) -> Result<(File, Flock<File>, u64), VolumeError> {
         let path = pi_path(spec.path);
         if self.is_device && spec.path.starts_with("/dev") && !spec.path.starts_with("/dev/shm") {
             return Err(spec.refuse(
@@ -499,17 +503,22 @@ impl Opened {
         let mut options = OpenOptions::new();
         options.read(true).write(!spec.read_only);
         match options.open(&path) {
-            Ok(file)
-                if self.is_new
+            Ok(file) => {
+                let lock = spec.lock(&file, &path)?;
+                let is_blank = self.is_new
                     && !spec.read_only
-                    && is_blank(&file).map_err(|error| spec.system("read", &path, error))? =>
-            {
-                spec.begin_pi(&file, &path)?;
-                Ok((file, 0))
+                    && is_blank(&file).map_err(|error| spec.system("read", &path, error))?;
+                if is_blank {
+                    spec.begin_pi(&file, &path)?;
+                    return Ok((file, lock, 0));
+                }
+                let (file, blocks) = self.check_pi(spec, file, &path)?;
+                Ok((file, lock, blocks))
             }
-            Ok(file) => self.check_pi(spec, file, &path),
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.is_new => {
-                Ok((spec.make_pi(&path, made)?, 0))
+                let file = spec.make_pi(&path, made)?;
+                let lock = spec.lock(&file, &path)?;
+                Ok((file, lock, 0))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let blocks = self.length / u64::from(spec.block_size);
@@ -607,9 +616,9 @@ impl FileSpec<'_> {
             .map_err(|error| self.system("write", path, error))
     }
 
-    fn lock(&self, file: &File) -> Result<Flock<File>, VolumeError> {
+    fn lock(&self, file: &File, path: &Path) -> Result<Flock<File>, VolumeError> {
         const STEP: Duration = Duration::from_millis(20);
-        let mut file = file.try_clone().map_err(|error| self.system("open", self.path, error))?;
+        let mut file = file.try_clone().map_err(|error| self.system("open", path, error))?;
         let how = if self.read_only { FlockArg::LockSharedNonblock } else { FlockArg::LockExclusiveNonblock };
         let mut waited = Duration::ZERO;
         loop {
@@ -617,12 +626,14 @@ impl FileSpec<'_> {
                 Ok(lock) => return Ok(lock),
                 Err((back, nix::Error::EWOULDBLOCK)) if waited < LOCK_WAIT => file = back,
                 Err((_, nix::Error::EWOULDBLOCK)) => {
-                    return Err(self.refuse(
-                        "another volume or process has it open",
-                        "a file of its own for each volume",
-                    ));
+                    return Err(VolumeError::File {
+                        volume: self.volume.to_owned(),
+                        path: path.to_owned(),
+                        what: "another volume or process has it open".to_owned(),
+                        allowed: "a file of its own for each volume".to_owned(),
+                    });
                 }
-                Err((_, errno)) => return Err(self.system("lock", self.path, errno.into())),
+                Err((_, errno)) => return Err(self.system("lock", path, errno.into())),
             }
             std::thread::sleep(STEP);
             waited += STEP;

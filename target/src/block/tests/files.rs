@@ -322,6 +322,22 @@ fn two_volumes_can_not_have_one_file() {
 }
 
 #[test]
+fn a_metadata_file_is_no_other_volumes_file_by_any_name() {
+    let (folder, path) = folder();
+    let link = folder.path().join("link.img");
+    let bench = open(SEPARATE, &path, Some(1024));
+    fs::hard_link(pi_path(&path), &link).unwrap();
+    let error = refusal(PLAIN, &link, None);
+    assert!(error.contains("link.img: another volume or process has it open"), "{error}");
+    drop(bench);
+    let bench = open(PLAIN, &link, None);
+    let error = refusal(SEPARATE, &path, None);
+    assert!(error.contains("disk0.img.pi: another volume or process has it open"), "{error}");
+    drop(bench);
+    assert_eq!(open(SEPARATE, &path, None).volume.blocks(), 1024);
+}
+
+#[test]
 fn making_a_volume_that_a_crash_cut_short_is_taken_up_again() {
     // After the name of the data file.
     let (_folder, path) = folder();
