@@ -328,7 +328,7 @@ fn data_on_its_way_to_a_silent_host_stays_as_it_was_and_keeps_nobody_from_writin
 fn data_on_its_way_to_a_silent_host_keeps_nobody_waiting_who_waited_before_it_was_sent() {
     /// Blocks of 32 GiB: emptying them takes a while.
     const ALL: u32 = 8 << 20;
-    let world = World::with_memory(1, "32GiB");
+    let world = World::with_volume(1, "memory = \"32GiB\"");
     let mut other = Peer::open(world.peer(4), world.listener(), 1 << 20);
     let (_, cntlid) = other.admin(0);
     let at = other.io(cntlid, 1, 32, How::default());

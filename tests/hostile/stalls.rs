@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use intact::nvmf::command::{IoCommand, IoOp};
+use intact::nvmf::command::{BlockRange, DataPointer, IoCommand, IoOp, PiFields};
 use intact::nvmf::wire::sqe::Sqe;
 use intact::nvmf::wire::status::Status;
 
@@ -172,5 +172,53 @@ fn a_host_without_keep_alives_is_dropped_and_one_with_traffic_is_not() {
     busy.await_departure();
     honest.finish(SOON);
     world.await_idle();
+    world.end();
+}
+
+#[test]
+fn commands_that_wait_for_one_block_by_the_thousand_slow_nobody_down() {
+    /// Enough that looking at all of them whenever one has ended takes longer than anybody's command.
+    const QUEUES: u16 = 60;
+    let world = World::with_volume(1, "file = \"disk.img\"\nsize = \"64MiB\"");
+    let mut other = Peer::open(world.peer(3), world.listener(), 1 << 20);
+    let (_, cntlid) = other.admin(0);
+    let at = other.io(cntlid, 1, 32, How::default());
+    let mut median = || {
+        let mut all: Vec<Duration> = Vec::new();
+        for _ in 0..101 {
+            let sqe = read(1, 1, &other);
+            let start = Instant::now();
+            assert_eq!(other.execute(at, &sqe, &[]).unwrap().status, Status::SUCCESS);
+            all.push(start.elapsed());
+        }
+        all.sort();
+        all[50]
+    };
+    let alone = median();
+    let mut peer = Peer::open(world.peer(4), world.listener(), 1 << 20);
+    let (_, cntlid) = peer.admin(0);
+    let queues: Vec<usize> = (1..=QUEUES).map(|qid| peer.io(cntlid, qid, 256, How::default())).collect();
+    let range = BlockRange { pi: PiFields { pract: true, ..PiFields::default() }, ..protected(1000, 1) };
+    let op = IoOp::WriteZeroes { range, deallocate: true };
+    for &at in &queues {
+        for cid in 0..250 {
+            let sqe = IoCommand { cid, opcode: 0, nsid: 1, op, dptr: DataPointer::None }.emit();
+            peer.submit(at, &sqe, &[]);
+        }
+        peer.exchange();
+    }
+    let among = median();
+    println!(
+        "alone {alone:?}, among others {among:?}, waits {}",
+        world.metric("intact_waits_total for=\"range\"")
+    );
+    assert!(among < 8 * alone + Duration::from_millis(1), "{among:?} instead of {alone:?}");
+    // All of them are carried out.
+    for &at in &queues {
+        for _ in 0..250 {
+            assert_eq!(peer.response(at).unwrap().status, Status::SUCCESS);
+        }
+    }
+    drop((peer, other));
     world.end();
 }

@@ -47,11 +47,11 @@ pub(crate) struct World {
 impl World {
     /// Starts a target of `reactors` reactors.
     pub(crate) fn start(reactors: u8) -> Self {
-        Self::with_memory(reactors, "64MiB")
+        Self::with_volume(reactors, "memory = \"64MiB\"")
     }
 
-    /// The same, with so much memory, which nothing uses at first, for the volume instead of [`BLOCKS`].
-    pub(crate) fn with_memory(reactors: u8, memory: &str) -> Self {
+    /// The same with a volume stored as these lines of its configuration say.
+    pub(crate) fn with_volume(reactors: u8, stored: &str) -> Self {
         let address = addresses();
         let config = format!(
             r#"
@@ -63,7 +63,7 @@ impl World {
             address = "{address}:9420"
             [[volume]]
             name = "disk0"
-            memory = "{memory}"
+            {stored}
             protection = {{ type = 1 }}
             [[nvme.subsystem]]
             nqn = "{NQN}"

@@ -1,6 +1,6 @@
 //! What all queues of a reactor share: the device, the engine, buffers, and lists of who waits for what.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -67,10 +67,14 @@ pub(super) struct Core<D: Device> {
     data_log_limit: LogLimit,
     /// Apart, so that what hosts do wrong hides no failing medium.
     media_log_limit: LogLimit,
-    /// Requests that wait for a range.
+    /// Requests that wait for a range: of each peer [`RANGE_WAITS`] at most, for all are looked at whenever a range is let go.
     pub(super) waiting_ranges: Vec<Token>,
-    /// Requests that found the engine full, in order.
-    pub(super) waiting_engine: VecDeque<Token>,
+    /// Peers with more of them.
+    parked: VecDeque<Rc<Share>>,
+    /// Some of those may be looked at though nothing woke this reactor.
+    pub(super) unpark: bool,
+    /// Requests that found the engine full, in order: of memory, and of files, for which it has places of their own.
+    pub(super) waiting_engine: [VecDeque<Token>; 2],
     /// Requests that go on at the end of the round, and where their medium's data begins.
     pub(super) prefetched: Vec<(Token, Ahead)>,
     /// The data that is looked at next.
@@ -106,6 +110,9 @@ struct Known {
 
 /// Bytes of the longest tuple; where tuples are dropped, metadata is nothing else.
 const LONGEST_TUPLE: usize = 16;
+
+/// Requests of a peer that wait for ranges at once.
+const RANGE_WAITS: u32 = 64;
 
 /// How long reads of a volume are copied after somebody had to wait for one in place.
 const COPY_AFTER_CONFLICT: Duration = Duration::from_millis(10);
@@ -145,7 +152,9 @@ impl<D: Device> Core<D> {
             data_log_limit: LogLimit::new(now, "hosts' data"),
             media_log_limit: LogLimit::new(now, "media"),
             waiting_ranges: Vec::with_capacity(1024),
-            waiting_engine: VecDeque::with_capacity(1024),
+            parked: VecDeque::new(),
+            unpark: false,
+            waiting_engine: [(); 2].map(|()| VecDeque::with_capacity(1024)),
             prefetched: Vec::with_capacity(1024),
             ahead: Ahead::NONE,
             responses: Vec::with_capacity(1024),
@@ -302,13 +311,46 @@ impl<D: Device> Core<D> {
         }
     }
 
+    /// A request is to wait for a range when fewer of its peer do.
+    pub(super) fn park(&mut self, share: &Rc<Share>, token: Token) {
+        share.parked.borrow_mut().push_back(token);
+        if !share.is_listed.replace(true) {
+            self.parked.push_back(Rc::clone(share));
+        }
+    }
+
+    /// A request that was parked and may wait now. Call it until it gives none.
+    pub(super) fn unpark(&mut self) -> Option<Token> {
+        for _ in 0..self.parked.len() {
+            let share = self.parked.pop_front()?;
+            let token = if share.may_wait() { share.parked.borrow_mut().pop_front() } else { None };
+            if share.parked.borrow().is_empty() {
+                share.is_listed.set(false);
+            } else {
+                self.parked.push_back(share);
+            }
+            if token.is_some() {
+                return token;
+            }
+        }
+        None
+    }
+
     /// Forgets everything that a queue's requests wait for. Returns how many waited for a buffer.
-    pub(super) fn forget_waiters(&mut self, queue: u32) -> u32 {
+    pub(super) fn forget_waiters(&mut self, queue: u32, share: &Share) -> u32 {
         let before = self.waiting_buffers.len();
         self.waiting_buffers.retain(|token| token.queue != queue);
         let waited = before - self.waiting_buffers.len();
+        let before = self.waiting_ranges.len();
         self.waiting_ranges.retain(|token| token.queue != queue);
-        self.waiting_engine.retain(|token| token.queue != queue);
+        for _ in self.waiting_ranges.len()..before {
+            share.has_waited();
+        }
+        share.parked.borrow_mut().retain(|token| token.queue != queue);
+        self.unpark |= !share.parked.borrow().is_empty();
+        for waiting in &mut self.waiting_engine {
+            waiting.retain(|token| token.queue != queue);
+        }
         self.prefetched.retain(|(token, _)| token.queue != queue);
         self.responses.retain(|token| token.queue != queue);
         u32::try_from(waited).expect("at most the requests of one queue")
@@ -335,6 +377,12 @@ pub(super) struct Share {
     pub(super) waiting: Cell<u32>,
     /// The last round of tries in which one of them would have exceeded the share.
     pub(super) passed_over: Cell<u64>,
+    /// Requests of the peer that wait for a range.
+    range_waits: Cell<u32>,
+    /// Those that are to wait for one when others have theirs, in order.
+    parked: RefCell<VecDeque<Token>>,
+    /// Whether it is among those with parked requests.
+    is_listed: Cell<bool>,
 }
 
 /// A request's part of its peer's [`Share`], given back when dropped.
@@ -348,6 +396,21 @@ impl Share {
     /// Whether the peer may hold `bytes` more, of a pool with `free` bytes left.
     pub(super) fn allows(&self, bytes: usize, free: usize) -> bool {
         self.held.get() == 0 || self.held.get() + bytes <= free
+    }
+
+    /// Whether one more of the peer's requests may wait for a range.
+    pub(super) fn may_wait(&self) -> bool {
+        self.range_waits.get() < RANGE_WAITS
+    }
+
+    /// One of them waits for a range.
+    pub(super) fn waits(&self) {
+        self.range_waits.set(self.range_waits.get() + 1);
+    }
+
+    /// One of them has waited for a range.
+    pub(super) fn has_waited(&self) {
+        self.range_waits.set(self.range_waits.get() - 1);
     }
 
     /// Holds `bytes` more.

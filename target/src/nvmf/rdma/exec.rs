@@ -11,7 +11,7 @@ use super::core::{Core, Token};
 use super::io::Buffers;
 use super::io::IoWork;
 use super::queue::{Post, Queue};
-use crate::block::{IoDone, IoError, IoOp, Lock, Mode, RangeWait, Submit, Volume};
+use crate::block::{BackendKind, IoDone, IoError, IoOp, Lock, Mode, RangeWait, Submit, Volume};
 use crate::nvmf::command::{Command, DataPointer, QueueKind};
 use crate::nvmf::wire::sqe::Sqe;
 use crate::nvmf::wire::status::Status;
@@ -234,7 +234,17 @@ impl Queue {
         }
         let mode = if io.changes_medium() { Mode::Write } else { Mode::Read };
         let Some(waker) = core.waker(io.volume()) else { return Outcome::Fail(Status::INTERNAL_ERROR) };
-        match io.volume().locks().lock(slba, u64::from(blocks), mode, waker) {
+        let (locks, blocks, token) =
+            (io.volume().locks(), u64::from(blocks), Token { queue: self.index, request: id });
+        if !self.share.may_wait() {
+            let Some(guard) = locks.try_lock(slba, blocks, mode) else {
+                core.park(&self.share, token);
+                return Outcome::Wait;
+            };
+            request.range = Some(guard);
+            return Outcome::Done;
+        }
+        match locks.lock(slba, blocks, mode, waker) {
             Lock::Held(guard) => {
                 request.range = Some(guard);
                 Outcome::Done
@@ -242,7 +252,8 @@ impl Queue {
             Lock::Waiting(wait) => {
                 request.range_wait = Some(wait);
                 core.stats.range_waits.add(1);
-                core.waiting_ranges.push(Token { queue: self.index, request: id });
+                core.waiting_ranges.push(token);
+                self.share.waits();
                 Outcome::Wait
             }
         }
@@ -254,6 +265,7 @@ impl Queue {
         let Some(guard) = request.range_wait.as_mut().and_then(RangeWait::poll) else { return false };
         request.range_wait = None;
         request.range = Some(guard);
+        self.share.has_waited();
         self.resume(core, id);
         true
     }
@@ -284,9 +296,10 @@ impl Queue {
                 Outcome::Wait
             }
             Submit::Busy(io) => {
+                let of_file = usize::from(io.volume.backend_kind() == BackendKind::File);
                 self.requests[id as usize].restore(io);
                 core.stats.engine_waits.add(1);
-                core.waiting_engine.push_back(token);
+                core.waiting_engine[of_file].push_back(token);
                 Outcome::Wait
             }
         }

@@ -335,13 +335,19 @@ impl<D: Device> Transport<D> {
 
     /// Gives those who wait another try, in order.
     fn retry_waiters(&mut self) {
-        if self.core.engine.take_wakeup() {
+        if self.core.engine.take_wakeup() || self.core.unpark {
+            self.core.unpark = false;
             self.yield_ranges();
             std::mem::swap(&mut self.tokens, &mut self.core.waiting_ranges);
             for token in self.tokens.drain(..) {
                 let Some(Some(queue)) = self.queues.get_mut(token.queue as usize) else { continue };
                 if !queue.retry_range(&mut self.core, token.request) {
                     self.core.waiting_ranges.push(token);
+                }
+            }
+            while let Some(token) = self.core.unpark() {
+                if let Some(Some(queue)) = self.queues.get_mut(token.queue as usize) {
+                    queue.advance(&mut self.core, token.request);
                 }
             }
             // Where the table of waits is full, those of this reactor say that they wait when they are tried, and wake
@@ -351,10 +357,17 @@ impl<D: Device> Transport<D> {
             }
         }
         self.retry_buffers();
-        for _ in 0..self.core.waiting_engine.len() {
-            let Some(token) = self.core.waiting_engine.pop_front() else { break };
-            let Some(Some(queue)) = self.queues.get_mut(token.queue as usize) else { continue };
-            queue.retry_submit(&mut self.core, token.request);
+        for kind in 0..self.core.waiting_engine.len() {
+            while let Some(token) = self.core.waiting_engine[kind].pop_front() {
+                let behind = self.core.waiting_engine[kind].len();
+                let Some(Some(queue)) = self.queues.get_mut(token.queue as usize) else { continue };
+                queue.retry_submit(&mut self.core, token.request);
+                if self.core.waiting_engine[kind].len() > behind {
+                    // The engine is as full for those behind it, which may be very many. It was the first, and stays so.
+                    self.core.waiting_engine[kind].rotate_right(1);
+                    break;
+                }
+            }
         }
     }
 
@@ -444,7 +457,7 @@ impl<D: Device> Transport<D> {
         tracing::debug!(peer = %queue.peer, qpn = queue.qpn.0, qid = queue.request.qid, "queue closed");
         queue.close(&mut self.core);
         self.closed.push(index);
-        let waited = self.core.forget_waiters(queue.index);
+        let waited = self.core.forget_waiters(queue.index, &queue.share);
         queue.share.waiting.set(queue.share.waiting.get().saturating_sub(waited));
         let open = self.core.stats.queues.value();
         self.core.stats.queues.set(open.saturating_sub(1));
