@@ -26,6 +26,7 @@ pub(crate) enum Reason {
     NoRefTag,
     Escaped,
     Masked,
+    Multiple,
     Agrees,
     Unasked,
     MadeAfter,
@@ -42,6 +43,7 @@ impl Reason {
             Self::NoRefTag => "no reference tag to check (type 3, or the storage tag takes its bits)",
             Self::Escaped => "escaped (application tag FFFFh; in type 3 a reference tag of all ones, too)",
             Self::Masked => "the mask leaves the bit out",
+            Self::Multiple => "a multiple of its polynomial does not change a guard",
             Self::Agrees => "the guard was made after the damage",
             Self::Unasked => "the command does not ask for the check",
             Self::MadeAfter => "the target makes the tuple after the damage",
@@ -126,6 +128,7 @@ pub(crate) enum Damage {
     DataBit,
     DataTwoBits,
     ShortBurst,
+    Polynomial,
     LongBurst,
     Garbage,
     MetadataBit,
@@ -148,6 +151,7 @@ pub(crate) enum Damage {
     StaleMetadata,
     TornInside,
     TornBetween,
+    Unwritten,
     Zeroes,
     Ones,
     EscapedByApp,
@@ -159,10 +163,11 @@ pub(crate) enum Damage {
 }
 
 impl Damage {
-    pub(crate) const ALL: [Self; 33] = [
+    pub(crate) const ALL: [Self; 35] = [
         Self::DataBit,
         Self::DataTwoBits,
         Self::ShortBurst,
+        Self::Polynomial,
         Self::LongBurst,
         Self::Garbage,
         Self::MetadataBit,
@@ -185,6 +190,7 @@ impl Damage {
         Self::StaleMetadata,
         Self::TornInside,
         Self::TornBetween,
+        Self::Unwritten,
         Self::Zeroes,
         Self::Ones,
         Self::EscapedByApp,
@@ -201,6 +207,7 @@ impl Damage {
             Self::DataBit => "a bit of the data",
             Self::DataTwoBits => "two bits of the data",
             Self::ShortBurst => "a burst in the data as long as the guard",
+            Self::Polynomial => "a burst one bit longer that is the guard's polynomial",
             Self::LongBurst => "a burst of 64 bytes in the data",
             Self::Garbage => "all data of a block replaced",
             Self::MetadataBit => "a bit of the metadata before the tuple",
@@ -223,6 +230,7 @@ impl Damage {
             Self::StaleMetadata => "a torn write: new data, old metadata",
             Self::TornInside => "a torn write: half of the data is old",
             Self::TornBetween => "a torn write: old blocks behind new ones",
+            Self::Unwritten => "a lost write: a block that nobody ever wrote",
             Self::Zeroes => "a block and its metadata of zeroes",
             Self::Ones => "a block and its metadata of ones",
             Self::EscapedByApp => "damaged data, application tag FFFFh",
@@ -248,11 +256,7 @@ impl Damage {
                 flip(&mut blocks[HIT], (first + rng.usize(1..bits)) % bits);
             }
             Self::ShortBurst => {
-                let length = format.protection.map_or(16, |p| match p.guard {
-                    Guard::Crc16 => 16,
-                    Guard::Crc32c => 32,
-                    Guard::Crc64 => 64,
-                });
+                let length = guard_bits(format.protection.map_or(Guard::Crc16, |p| p.guard));
                 let first = rng.usize(..=bits - length);
                 flip(&mut blocks[HIT], first);
                 flip(&mut blocks[HIT], first + length - 1);
@@ -261,6 +265,16 @@ impl Damage {
                     .collect::<Vec<_>>()
                     .into_iter()
                     .for_each(|bit| flip(&mut blocks[HIT], bit));
+            }
+            Self::Polynomial => {
+                let guard = format.protection.map_or(Guard::Crc16, |protection| protection.guard);
+                let terms = terms(guard);
+                let first = rng.usize(..bits - guard_bits(guard));
+                for bit in terms.into_iter().map(|term| first + term) {
+                    // In the order in which the guard takes bits: crc16 the highest of a byte first, others the lowest.
+                    let place = if guard == Guard::Crc16 { bit } else { bit / 8 * 8 + 7 - bit % 8 };
+                    flip(&mut blocks[HIT], place);
+                }
             }
             Self::LongBurst => {
                 let first = rng.usize(..=format.block - 64);
@@ -312,6 +326,11 @@ impl Damage {
                 blocks[HIT][half.clone()].copy_from_slice(&scene.stale[HIT][half]);
             }
             Self::TornBetween => blocks[HIT..].clone_from_slice(&scene.stale[HIT..]),
+            Self::Unwritten => {
+                let tuple = tuple.map_or(format.stride(), |tuple| tuple.tuple / 8);
+                blocks[HIT][..tuple].fill(0);
+                blocks[HIT][tuple..].fill(0xff);
+            }
             Self::Zeroes => blocks[HIT].fill(0),
             Self::Ones => blocks[HIT].fill(0xff),
             Self::EscapedByApp => {
@@ -394,7 +413,8 @@ impl Damage {
             // The crc16 of zeroes is zero.
             Self::Zeroes if protection.guard == Guard::Crc16 => tags(&[]),
             Self::Zeroes | Self::AllFields => tags(&[Field::Guard]),
-            Self::Ones | Self::EscapedByBoth => Err(Reason::Escaped),
+            Self::Polynomial => Err(Reason::Multiple),
+            Self::Unwritten | Self::Ones | Self::EscapedByBoth => Err(Reason::Escaped),
             Self::EscapedByApp if all_ones_escape => Err(Reason::Escaped),
             Self::EscapedByApp => Ok(at(&[Field::Guard, App])),
             Self::Agreeing => Err(Reason::Agrees),
@@ -417,6 +437,27 @@ pub(crate) fn expect(damage: Damage, format: &Format, checks: Checks) -> Verdict
             .find(|(_, field)| checks.has(*field))
             .map_or(Verdict::Passes(Reason::Unasked), |(block, field)| Verdict::Caught { block, field }),
     }
+}
+
+/// Bits of a guard.
+fn guard_bits(guard: Guard) -> usize {
+    match guard {
+        Guard::Crc16 => 16,
+        Guard::Crc32c => 32,
+        Guard::Crc64 => 64,
+    }
+}
+
+/// The bits of a guard's polynomial, the highest power first.
+fn terms(guard: Guard) -> Vec<usize> {
+    let polynomial: u64 = match guard {
+        Guard::Crc16 => 0x8bb7,
+        Guard::Crc32c => 0x1edc_6f41,
+        Guard::Crc64 => 0xad93_d235_94c9_3659,
+    };
+    let bits = guard_bits(guard);
+    let rest = (0..bits).filter(|power| polynomial >> power & 1 == 1).map(|power| bits - power);
+    std::iter::once(0).chain(rest).collect()
 }
 
 fn flip(block: &mut [u8], bit: usize) {
@@ -451,14 +492,9 @@ struct Bits {
 impl Bits {
     fn of(format: &Format) -> Option<Self> {
         let protection = format.protection.as_ref()?;
-        let bits = |guard| match guard {
-            Guard::Crc16 => 16,
-            Guard::Crc32c => 32,
-            Guard::Crc64 => 64,
-        };
         Some(Self {
             tuple: (format.stride() - protection.tuple_size()) * 8,
-            guard: bits(protection.guard),
+            guard: guard_bits(protection.guard),
             storage: protection.storage_bits as usize,
             storage_mask: protection.storage_mask,
             reference: protection.ref_bits() as usize,

@@ -13,6 +13,8 @@ pub(crate) enum Point {
     Capsule,
     /// In the host's memory, before a Compare.
     Compared,
+    /// In the host's memory, before a Write that has nothing checked.
+    Unchecked,
     /// In the host's memory, before a Write whose tuples the target makes.
     Inserted,
     /// On the way of a Write.
@@ -46,10 +48,11 @@ pub(crate) enum Point {
 pub(crate) const CAPSULE: usize = 4096;
 
 impl Point {
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Host,
         Self::Capsule,
         Self::Compared,
+        Self::Unchecked,
         Self::Inserted,
         Self::Wire,
         Self::WireCapsule,
@@ -73,6 +76,7 @@ impl Point {
             Self::Host => "before the wire, in a Write",
             Self::Capsule => "the same, with its data in the capsule",
             Self::Compared => "before the wire, in a Compare",
+            Self::Unchecked => "before the wire, in a Write that has nothing checked",
             Self::Inserted => "before the wire, in a Write whose tuples the target makes",
             Self::Wire => "on the wire, in a Write",
             Self::WireCapsule => "the same, with its data in the capsule",
@@ -94,7 +98,7 @@ impl Point {
     /// Where the target says that the damage happened; `None` where the host alone can notice it.
     pub(crate) fn hop(self) -> Option<&'static str> {
         match self {
-            Self::Host | Self::Capsule | Self::Compared | Self::Inserted => Some("host"),
+            Self::Host | Self::Capsule | Self::Compared | Self::Unchecked | Self::Inserted => Some("host"),
             // What a capsule carries comes once: nobody can ask for it again.
             Self::WireCapsule => Some("host"),
             Self::Wire | Self::Arrived => Some("wire"),
@@ -107,7 +111,7 @@ impl Point {
     /// What README says of those that notice.
     pub(crate) fn noticed(self) -> &'static str {
         match self {
-            Self::Inserted | Self::Stripped | Self::NoCheck => "nobody",
+            Self::Unchecked | Self::Inserted | Self::Stripped | Self::NoCheck => "nobody",
             Self::Host | Self::Capsule => "the Write fails and changes nothing; hop `host`",
             Self::Compared => "the Compare fails; hop `host`",
             Self::Wire => "the Write fails and changes nothing; hop `wire`",
@@ -130,7 +134,7 @@ impl Point {
             Self::NoApp => Checks::without(Field::App),
             Self::NoStorage => Checks::without(Field::Storage),
             Self::NoRef => Checks::without(Field::Ref),
-            Self::NoCheck => Checks::NONE,
+            Self::NoCheck | Self::Unchecked => Checks::NONE,
             _ => Checks::ALL,
         }
     }
@@ -147,7 +151,7 @@ impl Point {
             Self::Stripped => (damage == Damage::DataBit && protection.is_some() && format.leading() == 0)
                 .then_some(Verdict::Passes(Reason::Stripped)),
             // What stores a volume has nothing to do with what a command asks for.
-            Self::NoGuard | Self::NoApp | Self::NoStorage | Self::NoRef | Self::NoCheck
+            Self::NoGuard | Self::NoApp | Self::NoStorage | Self::NoRef | Self::NoCheck | Self::Unchecked
                 if format.backend == Backend::File =>
             {
                 None

@@ -80,7 +80,7 @@ struct Case<'c> {
 impl Case<'_> {
     fn run(&mut self) -> Result<Outcome, String> {
         match self.point {
-            Point::Host => self.write(&self.damaged.concat(), Carried::Fetched),
+            Point::Host | Point::Unchecked => self.write(&self.damaged.concat(), Carried::Fetched),
             Point::Capsule => self.write(&self.damaged.concat(), Carried::InCapsule),
             Point::Compared => self.compare(),
             Point::Inserted => self.insert(),
@@ -118,7 +118,7 @@ impl Case<'_> {
     /// A Write, of which the target sees the damaged blocks.
     fn write(&mut self, data: &[u8], carried: Carried) -> Result<Outcome, String> {
         self.put(&self.scene.stale);
-        let answer = self.command(Op::Write, Action::Pass, Checks::ALL, data, carried);
+        let answer = self.command(Op::Write, Action::Pass, self.point.checks(), data, carried);
         self.nothing_is_left()?;
         let outcome = self.judged(&answer)?;
         match self.verdict {
