@@ -147,6 +147,7 @@ pub(crate) enum Damage {
     SwappedData,
     SwappedTuples,
     Stale,
+    StaleApp,
     StaleData,
     StaleMetadata,
     TornInside,
@@ -163,7 +164,7 @@ pub(crate) enum Damage {
 }
 
 impl Damage {
-    pub(crate) const ALL: [Self; 35] = [
+    pub(crate) const ALL: [Self; 36] = [
         Self::DataBit,
         Self::DataTwoBits,
         Self::ShortBurst,
@@ -186,6 +187,7 @@ impl Damage {
         Self::SwappedData,
         Self::SwappedTuples,
         Self::Stale,
+        Self::StaleApp,
         Self::StaleData,
         Self::StaleMetadata,
         Self::TornInside,
@@ -226,6 +228,7 @@ impl Damage {
             Self::SwappedData => "their data swapped, not their metadata",
             Self::SwappedTuples => "their metadata swapped, not their data",
             Self::Stale => "a lost write: the old block",
+            Self::StaleApp => "the same, where each write has an application tag of its own",
             Self::StaleData => "a torn write: old data, new metadata",
             Self::StaleMetadata => "a torn write: new data, old metadata",
             Self::TornInside => "a torn write: half of the data is old",
@@ -314,6 +317,11 @@ impl Damage {
                 exchange(&mut blocks, format.block..format.stride());
             }
             Self::Stale => blocks[HIT].clone_from(&scene.stale[HIT]),
+            Self::StaleApp => {
+                tuple?;
+                blocks[HIT].clone_from(&scene.stale[HIT]);
+                edit(format, &mut blocks[HIT], |tuple| tuple.app ^= 0x0100);
+            }
             Self::StaleData => {
                 blocks[HIT][..format.block].copy_from_slice(&scene.stale[HIT][..format.block]);
             }
@@ -327,7 +335,7 @@ impl Damage {
             }
             Self::TornBetween => blocks[HIT..].clone_from_slice(&scene.stale[HIT..]),
             Self::Unwritten => {
-                let tuple = tuple.map_or(format.stride(), |tuple| tuple.tuple / 8);
+                let tuple = tuple.map_or_else(|| format.stride(), |tuple| tuple.tuple / 8);
                 blocks[HIT][..tuple].fill(0);
                 blocks[HIT][tuple..].fill(0xff);
             }
@@ -400,7 +408,7 @@ impl Damage {
             | Self::StaleData
             | Self::StaleMetadata
             | Self::TornInside => Ok(at(&[Field::Guard])),
-            Self::AppBit | Self::AppWrong => Ok(at(&[App])),
+            Self::AppBit | Self::AppWrong | Self::StaleApp => Ok(at(&[App])),
             Self::AppBitMasked | Self::StorageBitMasked => Err(Reason::Masked),
             Self::StorageBit => Ok(at(&[Storage])),
             Self::RefBit | Self::Away | Self::Twice | Self::Swapped => reference(&[]),

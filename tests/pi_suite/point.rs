@@ -1,7 +1,7 @@
 //! Where on its way a command's blocks are damaged, and who must notice.
 
 use super::damage::{BLOCKS, Damage, Reason, Verdict, expect};
-use super::format::{Backend, Format};
+use super::format::Format;
 use super::oracle::{Checks, Field};
 
 /// Where blocks are damaged.
@@ -150,12 +150,6 @@ impl Point {
                 .then_some(Verdict::Passes(Reason::MadeAfter)),
             Self::Stripped => (damage == Damage::DataBit && protection.is_some() && format.leading() == 0)
                 .then_some(Verdict::Passes(Reason::Stripped)),
-            // What stores a volume has nothing to do with what a command asks for.
-            Self::NoGuard | Self::NoApp | Self::NoStorage | Self::NoRef | Self::NoCheck | Self::Unchecked
-                if format.backend == Backend::File =>
-            {
-                None
-            }
             _ => Some(expect(damage, format, self.checks())),
         }
     }

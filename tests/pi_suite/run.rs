@@ -1,7 +1,11 @@
 //! Runs the suite against a target, and says what it saw.
 
+use std::future::Future;
+use std::net::IpAddr;
+use std::task::{Context, Poll, Waker};
+
 use intact::block::fault::{self, Moment};
-use rwctx::device::soft::fault::{tamper, tampering_left};
+use rwctx::device::soft::fault::{Tampering, tamper};
 use t10pi::{PiContext, PiType};
 
 use super::damage::{BLOCKS, Damage, SLBA, Scene, Verdict};
@@ -9,8 +13,10 @@ use super::format::{Format, Guard};
 use super::oracle::{Checks, Field, Finding};
 use super::point::Point;
 use super::table::{Outcome, Tally};
-use super::world::{Action, Answer, Carried, Log, Op, WORLDS, World, name, nsid};
+use super::world::{Action, Answer, Carried, Log, Op, WORLDS, World, name};
 
+/// Formats of a world that have a command under way.
+const AT_ONCE: usize = 24;
 /// Failures that are shown.
 const SHOWN: usize = 20;
 
@@ -44,81 +50,103 @@ pub(crate) fn run(formats: &[Format]) -> Tally {
 
 /// The same for the formats of one world: what it saw, and what was wrong.
 fn run_one(index: usize, formats: &[Format], log: &Log) -> (Tally, Vec<String>) {
-    let mut world = World::start(index, formats, log);
-    let mut tally = Tally::new(0);
-    let mut failures = Vec::new();
-    for format in formats {
-        let scene = Scene::new(format);
-        for damage in Damage::ALL {
-            let Some(damaged) = damage.apply(format, &scene) else { continue };
-            for point in Point::ALL {
-                let Some(verdict) = point.expect(damage, format) else { continue };
-                let mut case =
-                    Case { world: &mut world, format, scene: &scene, damaged: &damaged, point, verdict };
-                match case.run() {
-                    Ok(outcome) => tally.count(damage, point, outcome),
-                    Err(why) => failures.push(format!("{damage:?} at {point:?} of {format}: {why}")),
-                }
+    let world = World::start(index, formats, log);
+    let (mut tally, mut failures) = (Tally::new(0), Vec::new());
+    let mut waiting = formats.iter();
+    let mut running: Vec<_> =
+        waiting.by_ref().take(AT_ONCE).map(|one| Box::pin(run_format(&world, one))).collect();
+    let mut context = Context::from_waker(Waker::noop());
+    while !running.is_empty() {
+        running.retain_mut(|format| {
+            loop {
+                let Poll::Ready((seen, failed)) = format.as_mut().poll(&mut context) else { return true };
+                tally.add(&seen);
+                failures.extend(failed);
+                let Some(next) = waiting.next() else { return false };
+                format.set(run_format(&world, next));
+            }
+        });
+        world.round();
+    }
+    drop(running);
+    world.end();
+    (tally, failures)
+}
+
+/// The same for a format.
+async fn run_format(world: &World, format: &Format) -> (Tally, Vec<String>) {
+    let (mut tally, mut failures) = (Tally::new(0), Vec::new());
+    let scene = Scene::new(format);
+    for damage in Damage::ALL {
+        let Some(damaged) = damage.apply(format, &scene) else { continue };
+        for point in Point::ALL {
+            let Some(verdict) = point.expect(damage, format) else { continue };
+            let (scene, damaged) = (&scene, &damaged[..]);
+            let mut case = Case { world, format, scene, damaged, point, verdict, tampering: None };
+            match case.run().await {
+                Ok(outcome) => tally.count(damage, point, outcome),
+                Err(why) => failures.push(format!("{damage:?} at {point:?} of {format}: {why}")),
             }
         }
     }
-    world.end();
     (tally, failures)
 }
 
 /// One damage of one format at one place.
 struct Case<'c> {
-    world: &'c mut World,
+    world: &'c World,
     format: &'c Format,
     scene: &'c Scene,
     damaged: &'c [Vec<u8>],
     point: Point,
     /// What the standard says.
     verdict: Verdict,
+    /// What is to happen on the wire.
+    tampering: Option<Tampering>,
 }
 
 impl Case<'_> {
-    fn run(&mut self) -> Result<Outcome, String> {
+    async fn run(&mut self) -> Result<Outcome, String> {
         match self.point {
-            Point::Host | Point::Unchecked => self.write(&self.damaged.concat(), Carried::Fetched),
-            Point::Capsule => self.write(&self.damaged.concat(), Carried::InCapsule),
-            Point::Compared => self.compare(),
-            Point::Inserted => self.insert(),
+            Point::Host | Point::Unchecked => self.write(&self.damaged.concat(), Carried::Fetched).await,
+            Point::Capsule => self.write(&self.damaged.concat(), Carried::InCapsule).await,
+            Point::Compared => self.compare().await,
+            Point::Inserted => self.insert().await,
             Point::Wire => {
-                tamper(self.world.host_address, &self.scene.fresh.concat(), &self.damaged.concat());
-                self.write(&self.scene.fresh.concat(), Carried::Fetched)
+                self.tamper(self.world.host_address);
+                self.write(&self.scene.fresh.concat(), Carried::Fetched).await
             }
             Point::WireCapsule => {
-                tamper(self.world.host_address, &self.scene.fresh.concat(), &self.damaged.concat());
-                self.write(&self.scene.fresh.concat(), Carried::InCapsule)
+                self.tamper(self.world.host_address);
+                self.write(&self.scene.fresh.concat(), Carried::InCapsule).await
             }
             Point::Arrived => {
                 self.damage_at(Moment::Arrived);
-                self.write(&self.scene.fresh.concat(), Carried::Fetched)
+                self.write(&self.scene.fresh.concat(), Carried::Fetched).await
             }
-            Point::Checked => self.write_after_the_check(),
-            Point::Medium => self.use_medium(),
-            Point::Read => self.read_before_the_check(),
+            Point::Checked => self.write_after_the_check().await,
+            Point::Medium => self.use_medium().await,
+            Point::Read => self.read_before_the_check().await,
             Point::Leaving => {
                 self.damage_at(Moment::Leaving);
-                self.read_behind_the_check()
+                self.read_behind_the_check().await
             }
             Point::WireBack => {
-                tamper(self.world.target_address, &self.scene.fresh.concat(), &self.damaged.concat());
-                self.read_behind_the_check()
+                self.tamper(self.world.target_address);
+                self.read_behind_the_check().await
             }
-            Point::Stripped => self.strip(),
+            Point::Stripped => self.strip().await,
             Point::NoGuard | Point::NoApp | Point::NoStorage | Point::NoRef | Point::NoCheck => {
                 self.put(self.damaged);
-                self.verify()
+                self.verify().await
             }
         }
     }
 
     /// A Write, of which the target sees the damaged blocks.
-    fn write(&mut self, data: &[u8], carried: Carried) -> Result<Outcome, String> {
+    async fn write(&mut self, data: &[u8], carried: Carried) -> Result<Outcome, String> {
         self.put(&self.scene.stale);
-        let answer = self.command(Op::Write, Action::Pass, self.point.checks(), data, carried);
+        let answer = self.command(Op::Write, Action::Pass, self.point.checks(), data, carried).await;
         self.nothing_is_left()?;
         let outcome = self.judged(&answer)?;
         match self.verdict {
@@ -133,25 +161,27 @@ impl Case<'_> {
     }
 
     /// A Write whose damage nobody sees; the next command does.
-    fn write_after_the_check(&mut self) -> Result<Outcome, String> {
+    async fn write_after_the_check(&mut self) -> Result<Outcome, String> {
         self.put(&self.scene.stale);
         self.damage_at(Moment::Checked);
-        let answer =
-            self.command(Op::Write, Action::Pass, Checks::ALL, &self.scene.fresh.concat(), Carried::Fetched);
+        let answer = self
+            .command(Op::Write, Action::Pass, Checks::ALL, &self.scene.fresh.concat(), Carried::Fetched)
+            .await;
         self.nothing_is_left()?;
         succeeded(&answer, "the Write")?;
         self.medium_has(self.damaged, "what was damaged is stored")?;
-        self.verify()
+        self.verify().await
     }
 
-    fn compare(&mut self) -> Result<Outcome, String> {
+    async fn compare(&mut self) -> Result<Outcome, String> {
         self.put(&self.scene.fresh);
-        self.compare_with(self.damaged)
+        self.compare_with(self.damaged).await
     }
 
     /// A Compare whose host has these blocks.
-    fn compare_with(&mut self, blocks: &[Vec<u8>]) -> Result<Outcome, String> {
-        let answer = self.command(Op::Compare, Action::Pass, Checks::ALL, &blocks.concat(), Carried::Fetched);
+    async fn compare_with(&mut self, blocks: &[Vec<u8>]) -> Result<Outcome, String> {
+        let answer =
+            self.command(Op::Compare, Action::Pass, Checks::ALL, &blocks.concat(), Carried::Fetched).await;
         if let Verdict::Passes(reason) = self.verdict {
             // Tuples are checked, not compared.
             let compared = self.format.block + self.format.leading();
@@ -171,12 +201,12 @@ impl Case<'_> {
     }
 
     /// Commands to a damaged medium.
-    fn use_medium(&mut self) -> Result<Outcome, String> {
+    async fn use_medium(&mut self) -> Result<Outcome, String> {
         self.put(self.damaged);
-        let outcome = self.verify()?;
+        let outcome = self.verify().await?;
         let stripped = self.format.leading() == 0;
         for action in [Action::Pass, Action::Act] {
-            let answer = self.command(Op::Read, action, Checks::ALL, &[], Carried::Fetched);
+            let answer = self.command(Op::Read, action, Checks::ALL, &[], Carried::Fetched).await;
             self.judged(&answer)?;
             if let Verdict::Passes(_) = self.verdict {
                 let each =
@@ -185,20 +215,20 @@ impl Case<'_> {
                 same(&answer.data, &wanted, "what passes is read as it is")?;
             }
         }
-        self.compare_with(&self.scene.fresh)?;
+        self.compare_with(&self.scene.fresh).await?;
         self.medium_has(self.damaged, "looking changes nothing")?;
         Ok(outcome)
     }
 
-    fn verify(&mut self) -> Result<Outcome, String> {
-        let answer = self.command(Op::Verify, Action::Pass, self.point.checks(), &[], Carried::Fetched);
+    async fn verify(&mut self) -> Result<Outcome, String> {
+        let answer = self.command(Op::Verify, Action::Pass, self.point.checks(), &[], Carried::Fetched).await;
         self.judged(&answer)
     }
 
-    fn read_before_the_check(&mut self) -> Result<Outcome, String> {
+    async fn read_before_the_check(&mut self) -> Result<Outcome, String> {
         self.put(&self.scene.fresh);
         self.damage_at(Moment::Read);
-        let answer = self.command(Op::Read, Action::Pass, Checks::ALL, &[], Carried::Fetched);
+        let answer = self.command(Op::Read, Action::Pass, Checks::ALL, &[], Carried::Fetched).await;
         self.nothing_is_left()?;
         if let Verdict::Passes(_) = self.verdict {
             same(&answer.data, &self.damaged.concat(), "what passes is read as it is")?;
@@ -208,9 +238,9 @@ impl Case<'_> {
     }
 
     /// A Read whose damage the target can't see: the host checks what it got.
-    fn read_behind_the_check(&mut self) -> Result<Outcome, String> {
+    async fn read_behind_the_check(&mut self) -> Result<Outcome, String> {
         self.put(&self.scene.fresh);
-        let answer = self.command(Op::Read, Action::Pass, Checks::ALL, &[], Carried::Fetched);
+        let answer = self.command(Op::Read, Action::Pass, Checks::ALL, &[], Carried::Fetched).await;
         self.nothing_is_left()?;
         succeeded(&answer, "the Read")?;
         same(&answer.data, &self.damaged.concat(), "the damage reaches the host")?;
@@ -225,11 +255,11 @@ impl Case<'_> {
     }
 
     /// A Write whose tuples the target makes, of damaged data.
-    fn insert(&mut self) -> Result<Outcome, String> {
+    async fn insert(&mut self) -> Result<Outcome, String> {
         self.put(&self.scene.stale);
         let each = if self.format.leading() == 0 { self.format.block } else { self.format.stride() };
         let data: Vec<u8> = self.damaged.iter().flat_map(|block| &block[..each]).copied().collect();
-        let answer = self.command(Op::Write, Action::Act, Checks::ALL, &data, Carried::Fetched);
+        let answer = self.command(Op::Write, Action::Act, Checks::ALL, &data, Carried::Fetched).await;
         succeeded(&answer, "the Write")?;
         let payload = self.format.block + self.format.leading();
         let blocks = self.damaged.iter().enumerate();
@@ -237,28 +267,35 @@ impl Case<'_> {
             .map(|(index, block)| self.format.seal(&block[..payload], &self.scene.tags, index))
             .collect();
         self.medium_has(&made, "tuples are made of what came")?;
-        let answer = self.command(Op::Verify, Action::Pass, Checks::ALL, &[], Carried::Fetched);
+        let answer = self.command(Op::Verify, Action::Pass, Checks::ALL, &[], Carried::Fetched).await;
         succeeded(&answer, "the Verify")?;
         Ok(self.verdict.into())
     }
 
     /// A Read whose tuples stay here, damaged on its way.
-    fn strip(&mut self) -> Result<Outcome, String> {
+    async fn strip(&mut self) -> Result<Outcome, String> {
         self.put(&self.scene.fresh);
         let data = |blocks: &[Vec<u8>]| -> Vec<u8> {
             blocks.iter().flat_map(|block| &block[..self.format.block]).copied().collect()
         };
         let (fresh, damaged) = (data(&self.scene.fresh), data(self.damaged));
-        tamper(self.world.target_address, &fresh, &damaged);
-        let answer = self.command(Op::Read, Action::Act, Checks::ALL, &[], Carried::Fetched);
+        self.tampering = Some(tamper(self.world.target_address, &fresh, &damaged));
+        let answer = self.command(Op::Read, Action::Act, Checks::ALL, &[], Carried::Fetched).await;
         self.nothing_is_left()?;
         succeeded(&answer, "the Read")?;
         same(&answer.data, &damaged, "the damage reaches the host")?;
         Ok(self.verdict.into())
     }
 
-    fn command(&mut self, op: Op, action: Action, checks: Checks, data: &[u8], carried: Carried) -> Answer {
-        self.world.command(self.format, op, action, checks, &self.scene.tags, (data, carried))
+    async fn command(
+        &mut self,
+        op: Op,
+        action: Action,
+        checks: Checks,
+        data: &[u8],
+        carried: Carried,
+    ) -> Answer {
+        self.world.command(self.format, op, action, checks, &self.scene.tags, (data, carried)).await
     }
 
     fn put(&self, blocks: &[Vec<u8>]) {
@@ -271,6 +308,11 @@ impl Case<'_> {
             None => Ok(()),
             Some(index) => Err(format!("{why}: block {index} differs on the medium")),
         }
+    }
+
+    /// Damages the next command's blocks on their way from this address.
+    fn tamper(&mut self, sender: IpAddr) {
+        self.tampering = Some(tamper(sender, &self.scene.fresh.concat(), &self.damaged.concat()));
     }
 
     /// Damages the next command's blocks in the target's memory.
@@ -286,9 +328,8 @@ impl Case<'_> {
     }
 
     /// All damage happened.
-    fn nothing_is_left(&self) -> Result<(), String> {
-        let World { host_address, target_address, .. } = *self.world;
-        let left = tampering_left(host_address) + tampering_left(target_address);
+    fn nothing_is_left(&mut self) -> Result<(), String> {
+        let left = self.tampering.take().map_or(0, Tampering::left);
         let memory = self.world.volume(self.format).clear_damage().len();
         if (left, memory) == (0, 0) {
             Ok(())
@@ -298,7 +339,7 @@ impl Case<'_> {
     }
 
     /// What a command's answer says, if it is what it should be.
-    fn judged(&mut self, answer: &Answer) -> Result<Outcome, String> {
+    fn judged(&self, answer: &Answer) -> Result<Outcome, String> {
         let (block, field) = match self.verdict {
             Verdict::Caught { block, field } => (block, field),
             Verdict::Passes(reason) => {
@@ -327,13 +368,9 @@ impl Case<'_> {
             [line] if line.contains(&wanted) => {}
             other => return Err(format!("the log has {other:?}, not {wanted}")),
         }
-        // The same lines of code fill it whatever the hop; asking costs as much as a case.
-        if matches!(self.point, Point::Host | Point::Wire | Point::Medium) {
-            let (status, logged, namespace) = self.world.newest_error();
-            let named = ((status.sct(), status.sc()), logged, namespace);
-            if named != (field.status(), lba, nsid(self.format)) {
-                return Err(format!("the error log's newest entry is {named:?}"));
-            }
+        match self.world.newest_error(self.format) {
+            Some((status, logged)) if ((status.sct(), status.sc()), logged) == (field.status(), lba) => {}
+            other => return Err(format!("the error log's new entry is {other:?}")),
         }
         Ok(Outcome::Caught(field))
     }

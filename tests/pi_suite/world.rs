@@ -1,11 +1,15 @@
 //! A target in this process that has a volume of each format, its host, its log, and its media from behind.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::File;
+use std::future::poll_fn;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use intact::block::Volume;
@@ -27,20 +31,37 @@ use super::oracle::{Checks, Field, Tags};
 const NQN: &str = "nqn.2026-11.io.intact:pi-suite";
 /// Worlds beside each other; each has every so many-th format.
 pub(crate) const WORLDS: usize = 2;
+/// Commands that a host can have under way: those of a round, and as many whose capsule's acknowledgement is outstanding.
+const DEPTH: u16 = 64;
+/// Entries of the error log that are looked at: more than the commands of a round.
+const ERRORS: usize = 64;
 /// Blocks of a volume.
 const VOLUME: usize = 64;
 /// Bytes before the tuples in `FILE.pi`.
 const PI_FILE_HEADER: u64 = 4096;
 
 /// All of it.
+///
+/// Commands of several formats are under way at once, in rounds: a future of [`World::command`] sends one, and is done in the
+/// round after the next [`World::round`], which waits for all of them. One command at a time for each format.
 pub(crate) struct World {
-    target: Option<Target>,
-    host: Host,
+    target: Target,
+    link: RefCell<Link>,
     log: Log,
     media: Vec<Medium>,
     pub(crate) target_address: IpAddr,
     pub(crate) host_address: IpAddr,
     _folder: TempDir,
+}
+
+/// The host, and what came back in the last round.
+struct Link {
+    host: Host,
+    done: HashMap<usize, Status>,
+    /// The controller's error log, the newest entry first.
+    errors: Vec<ErrorEntry>,
+    /// Error counts of entries that were looked at, by namespace.
+    seen: HashMap<u32, u64>,
 }
 
 /// What a command is to do.
@@ -96,12 +117,14 @@ impl World {
             nqn: NQN.to_owned(),
             hostnqn: format!("{NQN}-host"),
             queues: 1,
-            depth: 8,
+            depth: DEPTH,
             slot_len: BLOCKS * longest,
             keys: Keys::Lasting,
         });
         let log = log.clone();
-        Self { target: Some(target), host, log, media, target_address, host_address, _folder: folder }
+        let link =
+            RefCell::new(Link { host, done: HashMap::new(), errors: Vec::new(), seen: HashMap::new() });
+        Self { target, link, log, media, target_address, host_address, _folder: folder }
     }
 
     /// What stores a format's volume.
@@ -111,13 +134,12 @@ impl World {
 
     /// The volume of a format.
     pub(crate) fn volume(&self, format: &Format) -> &Arc<Volume> {
-        let target = self.target.as_ref().expect("it runs until the end");
-        target.volume(&name(format)).expect("each format has a volume")
+        self.target.volume(&name(format)).expect("each format has a volume")
     }
 
     /// Carries out a command on the blocks of the suite. `data` is what a Write or Compare has.
-    pub(crate) fn command(
-        &mut self,
+    pub(crate) async fn command(
+        &self,
         format: &Format,
         op: Op,
         action: Action,
@@ -148,34 +170,61 @@ impl World {
             Op::Compare => (IoOp::Compare(range), data.len()),
             Op::Verify => (IoOp::Verify(range), 0),
         };
-        let slot = self.host.wait_for_slot(|_, done| panic!("a command that nobody sent: {done:?}"));
-        self.host.fill(slot, data);
-        self.host.carry_at_most(if carried == Carried::InCapsule { u32::MAX } else { 0 });
-        self.host.submit(slot, nsid(format), op, u32::try_from(length).expect("a few blocks"));
-        let done = self.host.next_done().expect("a command is in flight");
+        let slot = {
+            let Link { host, done, .. } = &mut *self.link.borrow_mut();
+            let slot = host.wait_for_slot(|_, early| {
+                done.insert(early.slot, early.status);
+            });
+            host.fill(slot, data);
+            host.carry_at_most(if carried == Carried::InCapsule { u32::MAX } else { 0 });
+            host.submit(slot, nsid(format), op, u32::try_from(length).expect("a few blocks"));
+            slot
+        };
+        let done = |_: &mut Context<'_>| match self.link.borrow_mut().done.remove(&slot) {
+            None => Poll::Pending,
+            Some(status) => Poll::Ready(status),
+        };
+        let status = poll_fn(done).await;
         let mut data = vec![0; length];
-        self.host.read(slot, &mut data);
-        self.host.release(slot);
-        // A Read that was sent from where the data lies holds its blocks until this acknowledgement.
-        self.host.controller().link().transmit(now());
-        Answer { status: done.status, data, log: self.log.take(format) }
+        let mut link = self.link.borrow_mut();
+        link.host.read(slot, &mut data);
+        link.host.release(slot);
+        Answer { status, data, log: self.log.take(format) }
     }
 
-    /// The newest entry of the controller's error log: status, first LBA, namespace.
-    pub(crate) fn newest_error(&mut self) -> (Status, u64, u32) {
-        let mut bytes = [0; size_of::<ErrorEntry>()];
-        let page = self.host.controller().log_page(lid::ERROR_INFORMATION, u32::MAX, 0, &mut bytes);
+    /// Waits for all commands that are under way, and reads the error log if one of them failed.
+    pub(crate) fn round(&self) {
+        let Link { host, done, errors, .. } = &mut *self.link.borrow_mut();
+        while let Some(next) = host.next_done() {
+            done.insert(next.slot, next.status);
+        }
+        // A Read that was sent from where the data lies holds its blocks until this acknowledgement.
+        host.controller().link().transmit(now());
+        if done.values().all(|status| status.is_success()) {
+            return;
+        }
+        let mut bytes = [0; ERRORS * size_of::<ErrorEntry>()];
+        let page = host.controller().log_page(lid::ERROR_INFORMATION, u32::MAX, 0, &mut bytes);
         page.unwrap_or_else(|error| panic!("{}", with_sources(&error)));
-        let entry = ErrorEntry::read_from_bytes(&bytes).expect("an entry has 64 bytes");
-        (Status::from_cqe(entry.status.get()), entry.lba.get(), entry.nsid.get())
+        let entries = bytes.chunks_exact(size_of::<ErrorEntry>());
+        errors.clear();
+        errors
+            .extend(entries.map(|entry| ErrorEntry::read_from_bytes(entry).expect("an entry has 64 bytes")));
+    }
+
+    /// The newest entry about a format in the error log, if it was not looked at before: status and first LBA.
+    pub(crate) fn newest_error(&self, format: &Format) -> Option<(Status, u64)> {
+        let Link { errors, seen, .. } = &mut *self.link.borrow_mut();
+        let entry = errors.iter().find(|entry| entry.nsid.get() == nsid(format))?;
+        let before = seen.insert(nsid(format), entry.error_count.get());
+        (before < Some(entry.error_count.get()))
+            .then(|| (Status::from_cqe(entry.status.get()), entry.lba.get()))
     }
 
     /// Ends host and target.
-    pub(crate) fn end(mut self) {
-        self.host.close();
-        if let Some(target) = self.target.take() {
-            target.stop();
-        }
+    pub(crate) fn end(self) {
+        self.link.into_inner().host.close();
+        self.target.stop();
     }
 }
 

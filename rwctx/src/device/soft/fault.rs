@@ -16,7 +16,7 @@ use super::{PacketSink, RxMeta, SinkFull, TxMeta};
 use crate::mem::Iov;
 
 pub use sender::{FaultySender, FaultySink, SendFaults, SenderCounters};
-pub use tamper::{tamper, tampering_left};
+pub use tamper::{Tampering, tamper};
 
 /// UDP source port of simulated packets.
 const SRC_PORT: u16 = 0xC123;

@@ -241,7 +241,7 @@ impl<S> FaultySink<'_, S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{tamper, tampering_left};
+    use super::super::tamper;
     use super::*;
 
     const SEND_ONLY: u8 = 0x04;
@@ -337,16 +337,15 @@ mod tests {
         let original: Vec<u8> = (0..40).collect();
         let mut damaged = original.clone();
         (damaged[3], damaged[39]) = (99, 98);
-        tamper(meta.src, &original, &damaged);
+        let tampering = tamper(meta.src, &original, &damaged);
         let (mut sender, mut payloads) = (watching(), Payloads(Vec::new()));
         for psn in 0..2 {
             let pieces = [&original[..7], &original[7..]].map(Iov::from_slice);
             sender.sink(&mut payloads).push(&meta, &header(READ_REQUEST, psn), &pieces).unwrap();
         }
         assert_eq!(payloads.0, [damaged, original.clone()]);
-        assert_eq!(tampering_left(meta.src), 0);
-        tamper(meta.src, &original, &[0; 40]);
-        assert_eq!(tampering_left(meta.src), 3);
+        assert_eq!(tampering.left(), 0);
+        assert_eq!(tamper(meta.src, &original, &[0; 40]).left(), 3);
     }
 
     #[test]

@@ -21,34 +21,45 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 type Pieces = HashMap<(IpAddr, Vec<u8>), Vec<u8>>;
 
+/// What a test wants to change.
+#[derive(Debug)]
+#[must_use = "it says whether all of it happened"]
+pub struct Tampering {
+    pieces: Vec<(IpAddr, Vec<u8>)>,
+}
+
 /// The payload of messages from `sender` that is `original` becomes `damaged`, which has the same length.
 ///
 /// # Panics
 /// When the lengths differ, or the same bytes are to become different ones.
-pub fn tamper(sender: IpAddr, original: &[u8], damaged: &[u8]) {
+pub fn tamper(sender: IpAddr, original: &[u8], damaged: &[u8]) -> Tampering {
     assert_eq!(original.len(), damaged.len(), "what is damaged keeps its length");
-    let mut pieces = PIECES.lock().expect("changing pieces does not panic");
-    let pieces = pieces.get_or_insert_default();
-    for (from, to) in original.chunks(PIECE).zip(damaged.chunks(PIECE)) {
-        if from != to {
-            let before = pieces.insert((sender, from.to_vec()), to.to_vec());
-            assert!(before.is_none(), "a piece of the data occurs once");
-        }
+    let mut known = PIECES.lock().expect("changing pieces does not panic");
+    let known = known.get_or_insert_default();
+    let mut pieces = Vec::new();
+    for (from, to) in original.chunks(PIECE).zip(damaged.chunks(PIECE)).filter(|(from, to)| from != to) {
+        let key = (sender, from.to_vec());
+        pieces.push(key.clone());
+        let before = known.insert(key, to.to_vec());
+        assert!(before.is_none(), "a piece of the data occurs once");
     }
     ANY.store(true, Ordering::Release);
+    Tampering { pieces }
 }
 
-/// Forgets what did not change; how many pieces that were.
-///
-/// # Panics
-/// Never: changing pieces does not panic.
-pub fn tampering_left(sender: IpAddr) -> usize {
-    let mut pieces = PIECES.lock().expect("changing pieces does not panic");
-    let Some(pieces) = pieces.as_mut() else { return 0 };
-    let before = pieces.len();
-    pieces.retain(|(from, _), _| *from != sender);
-    ANY.store(!pieces.is_empty(), Ordering::Release);
-    before - pieces.len()
+impl Tampering {
+    /// Forgets what did not change; how many pieces that were.
+    ///
+    /// # Panics
+    /// Never: changing pieces does not panic.
+    #[must_use]
+    pub fn left(self) -> usize {
+        let mut known = PIECES.lock().expect("changing pieces does not panic");
+        let Some(known) = known.as_mut() else { return 0 };
+        let left = self.pieces.iter().filter(|key| known.remove(key).is_some()).count();
+        ANY.store(!known.is_empty(), Ordering::Release);
+        left
+    }
 }
 
 /// The payload of a packet from `sender` after what happens to it; `None` when nothing does.
