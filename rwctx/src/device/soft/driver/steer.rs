@@ -82,8 +82,8 @@ pub(super) fn open_group(config: &DriverConfig, address: IpAddr) -> Result<Vec<S
     let mut all = Vec::with_capacity(config.reactors);
     for reactor in 0..config.reactors {
         let (rx, rcvbuf) = bound(config, address, group)?;
-        let (tx, tx_port) = open_tx(config, address)?;
-        let strangers = if reactor == 0 { Some(open_tx(config, address)?) } else { None };
+        let (tx, tx_port) = open_tx(config, address, SNDBUF)?;
+        let strangers = if reactor == 0 { Some(open_tx(config, address, SNDBUF_STRANGERS)?) } else { None };
         all.push(Sockets { address, rx, tx, tx_port, strangers, rcvbuf });
     }
     if let (Group::Member, Some(first)) = (group, all.first()) {
@@ -163,7 +163,7 @@ fn suspect() -> &'static str {
 
 /// Makes a transmit socket. It is never connected: the kernel numbers the IPv4 Identification of connected sockets
 /// in a way that the ICRC can't follow.
-fn open_tx(config: &DriverConfig, address: IpAddr) -> Result<(OwnedFd, u16), OpenError> {
+fn open_tx(config: &DriverConfig, address: IpAddr, sndbuf: usize) -> Result<(OwnedFd, u16), OpenError> {
     let system = |operation| move |source| OpenError::System { operation, address, source };
     let tx = datagram_socket(address).map_err(system("making a transmit socket"))?;
     // PROBE sets DF, keeps the Identification at zero, and ignores ICMP messages that would shrink our MTU.
@@ -181,7 +181,7 @@ fn open_tx(config: &DriverConfig, address: IpAddr) -> Result<(OwnedFd, u16), Ope
         };
         set_int(&tx, level, option, 1).map_err(system("sending without UDP checksum"))?;
     }
-    grow(&tx, (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF), SNDBUF)
+    grow(&tx, (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF), sndbuf)
         .map_err(system("sizing the transmit buffer"))?;
     let nothing = [statement(libc::BPF_RET | libc::BPF_K, 0)];
     attach(&tx, libc::SO_ATTACH_FILTER, &nothing).map_err(system("refusing datagrams to the source port"))?;
@@ -265,6 +265,8 @@ const SOURCE_PORTS: std::ops::RangeInclusive<u16> = 0xc000..=0xffff;
 const PORT_TRIES: usize = 256;
 /// Bytes that may wait in the interface's queue, as the kernel accounts.
 const SNDBUF: usize = 8 << 20;
+/// The same of packets to peers that may not exist: three seconds of thousands of answers each second.
+const SNDBUF_STRANGERS: usize = 64 << 20;
 
 impl DriverConfig {
     /// Whether segmentation may be used at all: the kernel refuses it for sockets that send no checksum.
