@@ -258,6 +258,12 @@ impl Target {
 
     /// Reads the configuration again and makes the target what it says; a file that is wrong changes nothing.
     fn reload(&mut self) {
+        if std::fs::metadata(&self.file).is_ok_and(|found| !found.is_file()) {
+            // A pipe may last for ever to open, or be empty now, which would be a configuration of nothing.
+            let file = self.file.display();
+            tracing::error!("configuration not changed: {file} is no regular file, and is read only once");
+            return;
+        }
         let config = match Config::load(&self.file) {
             Ok(config) => config,
             Err(errors) => {

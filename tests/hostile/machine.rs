@@ -2,7 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "tests of real programs run in real time")]
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, pipe};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use intact_tests::target::program;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
 use tempfile::TempDir;
 
 use super::peer::Peer;
@@ -116,6 +117,32 @@ fn a_target_that_fills_a_file_ends_when_it_is_told_to() {
         assert!(status.is_some_and(|status| status.success()), "{status:?}");
         assert!(!file.exists(), "what was made in vain is left behind");
     }
+}
+
+#[test]
+fn a_configuration_from_a_pipe_is_read_only_once() {
+    let folder = TempDir::new().unwrap();
+    let config = folder.path().join("c.toml");
+    mkfifo(&config, Mode::S_IRWXU).unwrap();
+    let log = folder.path().join("log");
+    let mut target = serve(&config, File::create(&log).unwrap().into());
+    fs::write(&config, format!("[device]\naddress = \"{}\"\n", addresses())).unwrap();
+    let mut ready = String::new();
+    BufReader::new(target.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    assert!(ready.starts_with("ready "), "{ready}");
+    // To open the pipe again would wait for somebody who writes.
+    kill(Pid::from_raw(target.id().try_into().unwrap()), Signal::SIGHUP).unwrap();
+    let until = Instant::now() + Duration::from_secs(15);
+    while !fs::read_to_string(&log).unwrap().contains("configuration not changed") {
+        if Instant::now() > until {
+            let _ = target.kill();
+            panic!("nothing is said of a pipe");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    terminate(&target);
+    let status = end_of(&mut target, Duration::from_secs(15));
+    assert!(status.is_some_and(|status| status.success()), "{status:?}");
 }
 
 #[test]
