@@ -5,10 +5,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use nix::sys::socket;
 
 use super::{Source, scrape};
 
@@ -28,6 +31,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
+    listener: Arc<TcpListener>,
     stopping: Arc<AtomicBool>,
     acceptor: Option<JoinHandle<()>>,
 }
@@ -38,14 +42,14 @@ impl Server {
     /// # Errors
     /// When the address can't be listened on, or no thread can be started.
     pub fn start(address: SocketAddr, source: Source) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
+        let listener = Arc::new(TcpListener::bind(address)?);
         let address = listener.local_addr()?;
         let stopping = Arc::new(AtomicBool::new(false));
         let acceptor = thread::Builder::new().name("metrics".to_owned()).spawn({
-            let stopping = Arc::clone(&stopping);
+            let (listener, stopping) = (Arc::clone(&listener), Arc::clone(&stopping));
             move || accept(&listener, &stopping, &source)
         })?;
-        Ok(Self { address, stopping, acceptor: Some(acceptor) })
+        Ok(Self { address, listener, stopping, acceptor: Some(acceptor) })
     }
 
     /// Where it listens.
@@ -58,9 +62,9 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        // A connection wakes the acceptor; when none can be made its queue is full, and so it is awake.
-        let woken = TcpStream::connect_timeout(&self.address, TIME_MAX);
-        drop(woken);
+        // That wakes the acceptor. A connection would, too, but the address may be gone, or a firewall before it.
+        let woken = socket::shutdown(self.listener.as_raw_fd(), socket::Shutdown::Both);
+        debug_assert!(woken.is_ok(), "the socket listens");
         if let Some(acceptor) = self.acceptor.take() {
             // It panics only by a bug of ours, which has been printed then.
             let _ = acceptor.join();
@@ -286,6 +290,14 @@ mod tests {
             (1..CONNECTIONS_MAX).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
         assert!(ask(&server, b"GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
         drop(silent);
+    }
+
+    #[test]
+    fn a_server_whose_address_is_gone_ends() {
+        let mut server = server();
+        // For documentation: nothing there can be reached.
+        server.address = (Ipv4Addr::new(192, 0, 2, 77), 9).into();
+        drop(server);
     }
 
     #[test]
