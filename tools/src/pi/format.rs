@@ -51,10 +51,10 @@ pub enum PositionName {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Format")]
 pub struct FormatArgs {
-    /// Bytes of data in a block
+    /// Bytes of data in a block; needed where no FILE.pi says it
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub block_size: Option<u32>,
-    /// Type of protection
+    /// Type of protection; needed where no FILE.pi says it
     #[arg(long = "type", value_parser = clap::value_parser!(u8).range(1..=3))]
     pub pi_type: Option<u8>,
     /// Guard (default: crc16)

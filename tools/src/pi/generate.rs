@@ -89,7 +89,7 @@ fn separate(arguments: &Generate) -> Result<String, PiError> {
     }
     let uuid = arguments.uuid.ok_or_else(|| {
         PiError::Flags(
-            "--uuid is needed: the volume's, which FILE.pi belongs to; intact serve tells it".to_owned(),
+            "--uuid is needed: the volume's, which FILE.pi belongs to; `intact check` prints it".to_owned(),
         )
     })?;
     let mut image = File::open(path).map_err(system("open", path))?;

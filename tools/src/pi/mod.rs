@@ -27,7 +27,9 @@ pub use verify::{Inspect, Verify};
 
 use error::system;
 
-/// Works on images of volumes and their T10 protection information
+/// Works on images of volumes and their T10 protection information.
+///
+/// Exit status: 0 success; 1 a block or a test vector fails; 2 wrong arguments or files.
 #[derive(Debug, Parser)]
 #[command(name = "intact-pi", version, arg_required_else_help = true)]
 pub struct Cli {
