@@ -230,11 +230,36 @@ fn what_is_wrong_is_said() {
     assert!(namespace.contains("namespace 7 does not exist"), "{namespace}");
     let stranger = target.fails("identify", &["-n", CLOSED], 1);
     assert!(stranger.contains("status: SCT 0x1 SC 0x84 (connect invalid host)"), "{stranger}");
+    assert!(stranger.contains("not open to this host's NQN"), "{stranger}");
+    let nqn = target.fails("identify", &["-n", "nqn.2026-11.io.intact:nope"], 1);
+    assert!(nqn.contains("status: SCT 0x1 SC 0x82 (connect invalid parameters)\n"), "{nqn}");
+    assert!(nqn.contains("discover lists"), "{nqn}");
+    let tag = target.fails("verify", &["--prinfo", "1", "--ref-tag", "0x100000000"], 2);
+    assert!(tag.contains("--ref-tag: 0x100000000 does not fit"), "{tag}");
+    let foreign = target.fails("verify", &["--prinfo", "1", "--ref-tag", "5"], 1);
+    assert!(foreign.contains("status: SCT 0x1 SC 0x81 (invalid protection information)"), "{foreign}");
+    let ranges = target.fails("dsm", &["--slbs", "0,1", "--blocks", "1"], 2);
+    assert!(ranges.contains("--slbs has 2 values and --blocks 1"), "{ranges}");
     target.ok("identify", &["-n", CLOSED, "-q", "nqn.2026-11.io.intact:friend"]);
     let port = target.fails("identify", &["-s", "4421"], 3);
     assert!(port.contains("nobody listens on this port"), "{port}");
     let off = target.fails("bench", &["--pi", "off", "--time", "1"], 2);
     assert!(off.contains("is protected"), "{off}");
+}
+
+#[test]
+fn single_commands_are_logged_at_level_trace() {
+    let target = Target::start(6);
+    let log = |level| {
+        let output = target.run("flush", &with_nqn(&["--log", level]));
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let line = "command completed command=\"Flush\" status=\"SCT 0x0 SC 0x00 (success)\"";
+    let trace = log("trace");
+    assert!(trace.contains(line), "{trace}");
+    let debug = log("debug");
+    assert!(!debug.contains("command completed"), "{debug}");
 }
 
 #[test]

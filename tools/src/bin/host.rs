@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use intact::cli::{LogFormat, check_environment, complain, start_logging};
 use intact::serve::with_sources;
-use intact_tools::host::HostError;
 use intact_tools::host::cli::{Cli, run};
+use intact_tools::host::{HostError, advice, describe};
 
 /// Wrong arguments or files; clap uses the same.
 const EXIT_USAGE: u8 = 2;
@@ -24,7 +24,10 @@ fn main() -> ExitCode {
     match error {
         HostError::Status { command, status } => {
             tracing::info!(%command, "failed");
-            complain(&format_args!("status: {status}"));
+            complain(&format_args!("status: {}", describe(command, status)));
+            if let Some(advice) = advice(command, status) {
+                complain(&format_args!("intact-host: {advice}"));
+            }
             ExitCode::FAILURE
         }
         error => {

@@ -128,7 +128,7 @@ pub struct Identify {
     #[command(flatten)]
     pub connection: Connection,
     /// Show this namespace only
-    #[arg(long, value_name = "NSID")]
+    #[arg(long, value_name = "NSID", value_parser = parse_u32)]
     pub namespace_id: Option<u32>,
     /// Print JSON
     #[arg(long)]
@@ -139,7 +139,7 @@ pub struct Identify {
 #[derive(Clone, Debug, Args)]
 pub struct Blocks {
     /// Namespace
-    #[arg(long, value_name = "NSID", default_value_t = 1)]
+    #[arg(long, value_name = "NSID", default_value = "1", value_parser = parse_u32)]
     pub namespace_id: u32,
     /// First block
     #[arg(long, value_name = "LBA", default_value = "0", value_parser = size::parse_integer)]
@@ -196,7 +196,7 @@ pub struct Flush {
     #[command(flatten)]
     pub connection: Connection,
     /// Namespace
-    #[arg(long, value_name = "NSID", default_value_t = 1)]
+    #[arg(long, value_name = "NSID", default_value = "1", value_parser = parse_u32)]
     pub namespace_id: u32,
 }
 
@@ -232,13 +232,13 @@ pub struct Dsm {
     #[command(flatten)]
     pub connection: Connection,
     /// Namespace
-    #[arg(long, value_name = "NSID", default_value_t = 1)]
+    #[arg(long, value_name = "NSID", default_value = "1", value_parser = parse_u32)]
     pub namespace_id: u32,
     /// First blocks of the ranges, separated by commas
     #[arg(long, value_name = "LBA,...", value_delimiter = ',', required = true, value_parser = size::parse_integer)]
     pub slbs: Vec<u64>,
     /// Blocks of the ranges, separated by commas
-    #[arg(long, value_name = "COUNT,...", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "COUNT,...", value_delimiter = ',', required = true, value_parser = parse_u32)]
     pub blocks: Vec<u32>,
     /// Deallocate the ranges; without this they are hints
     #[arg(long)]
@@ -252,7 +252,7 @@ pub struct Bench {
     #[command(flatten)]
     pub connection: Connection,
     /// Namespace
-    #[arg(long, value_name = "NSID", default_value_t = 1)]
+    #[arg(long, value_name = "NSID", default_value = "1", value_parser = parse_u32)]
     pub namespace_id: u32,
     /// Which commands
     #[arg(long, value_enum, default_value_t = Workload::Randread)]
@@ -305,6 +305,11 @@ fn parse_prinfo(text: &str) -> Result<u8, String> {
 fn parse_u16(text: &str) -> Result<u16, String> {
     let value = size::parse_integer(text)?;
     u16::try_from(value).map_err(|_| format!("{text:?} has more than 16 bits"))
+}
+
+fn parse_u32(text: &str) -> Result<u32, String> {
+    let value = size::parse_integer(text)?;
+    u32::try_from(value).map_err(|_| format!("{text:?} has more than 32 bits"))
 }
 
 /// Carries out a command; what it prints goes to stdout.
@@ -374,6 +379,15 @@ impl Blocks {
                 return Err(HostError::Invalid(format!(
                     "--storage-tag: {:#x} does not fit the namespace's storage tag of {bits} bits",
                     self.storage_tag
+                )));
+            }
+        }
+        if let Some(ref_tag) = self.ref_tag {
+            // Without protection the field has its 32 bits, and means nothing.
+            let bits = namespace.protection.map_or(32, |(format, _)| format.ref_tag_bits());
+            if u64::BITS - ref_tag.leading_zeros() > u32::from(bits) {
+                return Err(HostError::Invalid(format!(
+                    "--ref-tag: {ref_tag:#x} does not fit the namespace's reference tag of {bits} bits"
                 )));
             }
         }
@@ -488,7 +502,11 @@ fn send(args: &Transfer, op: fn(BlockRange) -> IoOp) -> Result<(), HostError> {
 
 fn dsm(args: &Dsm) -> Result<(), HostError> {
     if args.slbs.len() != args.blocks.len() {
-        return Err(HostError::Invalid("--slbs and --blocks are equally many".to_owned()));
+        return Err(HostError::Invalid(format!(
+            "--slbs has {} values and --blocks {}; each range needs one of both",
+            args.slbs.len(),
+            args.blocks.len()
+        )));
     }
     let Some(ranges) = u16::try_from(args.slbs.len()).ok().filter(|&ranges| ranges <= 256) else {
         return Err(HostError::Invalid("--slbs: at most 256 ranges".to_owned()));
@@ -507,9 +525,9 @@ fn dsm(args: &Dsm) -> Result<(), HostError> {
 fn run_bench(args: &Bench) -> Result<(), HostError> {
     if let Some(cpu) = args.cpu {
         let mut set = CpuSet::new();
-        set.set(cpu)
-            .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-            .map_err(|errno| HostError::system(format!("run on CPU {cpu}"), errno))?;
+        set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).map_err(|errno| {
+            HostError::Invalid(format!("--cpu {cpu}: can't run on this CPU: {}", errno.desc()))
+        })?;
     }
     let connection = &args.connection;
     let mut controller = connection.reach.connect(&connection.nqn)?;
@@ -601,5 +619,35 @@ mod tests {
             read_only: false,
         };
         assert!(args.blocks.range(&namespace).unwrap_err().to_string().contains("--storage-tag"));
+    }
+
+    #[test]
+    fn a_reference_tag_that_does_not_fit_is_refused() {
+        let format = t10pi::Format::new(t10pi::Guard::Crc16, 4096, 8).unwrap();
+        let format = format.with_whole_storage_tag(16).unwrap();
+        let namespace = Namespace {
+            nsid: 1,
+            blocks: 64,
+            block_size: 4096,
+            metadata_size: 8,
+            extended: true,
+            protection: Some((format, t10pi::PiType::Type1)),
+            read_only: false,
+        };
+        let range = |tag: &str| {
+            let line = ["intact-host", "verify", "-a", "127.0.0.1", "-n", "nqn.x:y", "--ref-tag", tag];
+            let Command::Verify(args) = Cli::parse_from(line).command else { panic!() };
+            args.blocks.range(&namespace).map(|_| ()).map_err(|error| error.to_string())
+        };
+        assert_eq!(range("0xffff"), Ok(()));
+        let refused = "--ref-tag: 0x10000 does not fit the namespace's reference tag of 16 bits";
+        assert_eq!(range("0x10000"), Err(refused.to_owned()));
+    }
+
+    #[test]
+    fn namespaces_are_numbered_in_hexadecimal_too() {
+        let line = "intact-host flush -a 127.0.0.1 -n nqn.x:y --namespace-id 0x10";
+        let Command::Flush(args) = Cli::parse_from(line.split_whitespace()).command else { panic!() };
+        assert_eq!(args.namespace_id, 16);
     }
 }

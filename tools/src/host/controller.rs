@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::buffers::{Buffers, Keys};
 use super::clock;
-use super::error::HostError;
+use super::error::{HostError, describe};
 use super::identity::HostIdentity;
 use super::link::{Completion, Link, Submit};
 use super::namespace::Namespace;
@@ -586,6 +586,12 @@ fn command(opcode: u8) -> Sqe {
 }
 
 fn succeeded(done: &Completion, command: &'static str) -> Result<(), HostError> {
+    tracing::trace!(
+        command,
+        status = describe(command, done.status),
+        result = done.result,
+        "command completed"
+    );
     if done.status.is_success() { Ok(()) } else { Err(HostError::Status { command, status: done.status }) }
 }
 

@@ -97,7 +97,7 @@ pub enum HostError {
         what: String,
     },
     /// A command completed with a status other than success.
-    #[error("{command} failed: {status}")]
+    #[error("{command} failed: {}", describe(command, *status))]
     Status {
         /// Which command.
         command: &'static str,
@@ -189,6 +189,34 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// A status in words, as `command` means it: NVMe gives two codes to Connect and to I/O commands, in different senses.
+#[must_use]
+pub fn describe(command: &str, status: Status) -> String {
+    let connect = command == "Connect";
+    let text = if status.code() == Status::CONNECT_CONTROLLER_BUSY.code() {
+        if connect { "connect controller busy" } else { "invalid protection information" }
+    } else if status.code() == Status::CONNECT_INVALID_PARAMETERS.code() {
+        if connect { "connect invalid parameters" } else { "attempted write to read only range" }
+    } else {
+        return status.to_string();
+    };
+    format!("SCT {:#x} SC {:#04x} ({text})", status.sct(), status.sc())
+}
+
+/// What to look at first when `command` completed with `status`.
+#[must_use]
+pub fn advice(command: &str, status: Status) -> Option<&'static str> {
+    if command != "Connect" {
+        None
+    } else if status.code() == Status::CONNECT_INVALID_PARAMETERS.code() {
+        Some("is there a subsystem of this NQN? discover lists those that are open to this host")
+    } else if status.code() == Status::CONNECT_INVALID_HOST.code() {
+        Some("the subsystem is not open to this host's NQN; --hostnqn gives another")
+    } else {
+        None
+    }
+}
+
 impl HostError {
     /// A system call that failed.
     pub(crate) fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
@@ -199,6 +227,21 @@ impl HostError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_says_what_its_command_means() {
+        let pi = describe("Read", Status::INVALID_PROTECTION_INFORMATION);
+        assert_eq!(pi, "SCT 0x1 SC 0x81 (invalid protection information)");
+        let busy = describe("Connect", Status::CONNECT_CONTROLLER_BUSY);
+        assert_eq!(busy, "SCT 0x1 SC 0x81 (connect controller busy)");
+        let range = describe("Write", Status::WRITE_TO_READ_ONLY);
+        assert_eq!(range, "SCT 0x1 SC 0x82 (attempted write to read only range)");
+        let nqn = describe("Connect", Status::CONNECT_INVALID_PARAMETERS);
+        assert_eq!(nqn, "SCT 0x1 SC 0x82 (connect invalid parameters)");
+        assert_eq!(advice("Write", Status::WRITE_TO_READ_ONLY), None);
+        let guard = describe("Read", Status::GUARD_CHECK_ERROR);
+        assert_eq!(guard, Status::GUARD_CHECK_ERROR.to_string());
+    }
 
     #[test]
     fn a_refusal_says_the_targets_own_reason_when_it_gave_one() {

@@ -19,4 +19,4 @@ mod queue;
 pub mod size;
 
 pub use buffers::{Buffers, Keys};
-pub use error::{Fault, HostError, Refusal};
+pub use error::{Fault, HostError, Refusal, advice, describe};

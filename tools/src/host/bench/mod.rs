@@ -164,7 +164,10 @@ impl Job {
         let extents = u32::try_from(span / u64::from(blocks)).unwrap_or(u32::MAX);
         let in_flight = options.depth.saturating_mul(u32::from(options.queues));
         if extents == 0 {
-            return invalid(format!("{span} blocks are too few for commands of {blocks}"));
+            return invalid(format!(
+                "--start-block, --span: {span} blocks of the namespace's {} are left, and a command takes {blocks} (--bs)",
+                namespace.blocks
+            ));
         }
         if options.verify && extents <= in_flight {
             return invalid(format!(
