@@ -17,6 +17,9 @@ use crate::log_writer::LogWriter;
 pub const EXIT_CONFIG: u8 = 2;
 
 /// Exports block volumes over RDMA and keeps their T10 protection information intact.
+///
+/// Exit status: 0 success; 1 a volume, an address or something else of this machine can't be used; 2 wrong arguments or
+/// a wrong configuration.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "intact", version, arg_required_else_help = true)]
 pub struct Cli {
@@ -30,7 +33,7 @@ pub struct Cli {
 pub enum Command {
     /// Serve the volumes of a configuration, in the foreground, until SIGTERM or SIGINT; SIGHUP reads the file again
     Serve(Serve),
-    /// Validate a configuration and print what it would serve
+    /// Validate a configuration and print what it would serve, without opening volumes and addresses
     Check(Check),
 }
 
@@ -271,7 +274,7 @@ mod tests {
             [[nvme.subsystem.namespace]]
             volume = "disk0"
         "#;
-        let probe = |_: &Path| Ok(FileState::Missing);
+        let probe = |_: &Path| Ok(FileState::Regular);
         let config = Config::parse(text.as_bytes(), Path::new("/etc/intact/c.toml"), &probe).unwrap();
         let expected = r#"reactors: 2 on CPU 0, 1, adaptive polling
 metrics: http://127.0.0.1:9420/metrics

@@ -8,7 +8,7 @@ use super::*;
 /// Files of the imaginary disk that the tests' configurations are on.
 fn imaginary(path: &Path) -> std::io::Result<FileState> {
     Ok(match path.to_str() {
-        Some("/etc/intact/full.img") => FileState::Regular,
+        Some("/etc/intact/full.img" | "/etc/intact/a.img") => FileState::Regular,
         Some("/etc/intact/empty.img") => FileState::Empty,
         Some("/etc/intact/folder") => FileState::Folder,
         Some("/dev/null") => FileState::Other,
@@ -314,6 +314,12 @@ fn each_mistake_has_its_message_and_place() {
             ],
         ),
         (
+            "[[volume]]\nname = \"a\"\nfile = \"new.img\"\nsize = \"1MiB\"\nread_only = true\n",
+            &[
+                "3:8: volume[0].file: /etc/intact/new.img doesn't exist, and a `read_only` volume makes no file; name one that exists",
+            ],
+        ),
+        (
             "[[volume]]\nname = \"a\"\nfile = \"empty.img\"\n",
             &[
                 "3:8: volume[0].file: /etc/intact/empty.img is empty; give the `size` that it shall have, such as size = \"1GiB\"",
@@ -466,6 +472,11 @@ fn each_mistake_has_its_message_and_place() {
                 "4:25: nvme.subsystem[0].namespace[0].volume: there is no volume \"a\", nor any other",
                 "4:32: nvme.subsystem[0].namespace[1]: `volume` is missing, such as volume = \"disk0\"",
             ],
+        ),
+        // A volume that is wrong is there all the same.
+        (
+            "[[volume]]\nname = \"a\"\nmemory = \"1MB\"\n[[nvme.subsystem]]\nnqn = \"nqn.2026-11.io.intact:a\"\nallow_any_host = true\nnamespace = [{ volume = \"a\" }]\n",
+            &["3:10: volume[0].memory: \"1MB\" has no binary unit; did you mean \"1MiB\"?"],
         ),
         (
             "[[volume]]\nname = \"a\"\nmemory = 4096\n[[volume]]\nname = \"b\"\nmemory = 4096\n[[nvme.subsystem]]\nnqn = \"nqn.2026-11.io.intact:a\"\nallow_any_host = true\n\

@@ -95,13 +95,15 @@ impl<'d> Draft<'d> {
             (_, Some(size), None, None) => Some(BackendConfig::Memory { size: size.value }),
             (_, None, None, Some(size)) => Some(BackendConfig::Null { size: size.value }),
             (_, None, Some(file), None) => {
-                check_file(file, size.as_ref(), probe);
+                check_file(file, size.as_ref(), read_only, probe);
                 Some(BackendConfig::File { path: file.value.clone(), size: size.map(|field| field.value) })
             }
             _ => None,
         };
         section.finish();
-        let (name, backend) = (name?, backend?);
+        let name = name?;
+        // A backend that can't be used was reported; what presents the volume is not wrong for it.
+        let backend = backend.unwrap_or(BackendConfig::Null { size: 0 });
         let volume =
             Volume { name: name.value.to_owned(), backend, block_size, protection, read_only, uuid, serial };
         Some(Self { name, file, volume })
@@ -226,9 +228,14 @@ fn format(
     Some(format)
 }
 
-fn check_file(file: &Field<'_, PathBuf>, size: Option<&Field<'_, u64>>, probe: Probe<'_>) {
+fn check_file(file: &Field<'_, PathBuf>, size: Option<&Field<'_, u64>>, read_only: bool, probe: Probe<'_>) {
     let path = file.value.display();
     match (probe(&file.value), size) {
+        (Ok(FileState::Missing), _) if read_only => {
+            file.report(format!(
+                "{path} doesn't exist, and a `read_only` volume makes no file; name one that exists"
+            ));
+        }
         (Ok(FileState::Missing), None) => {
             file.report(format!(
                 "{path} doesn't exist; give the `size` to make it with, such as size = \"1GiB\""
