@@ -99,6 +99,7 @@ pub fn serve(file: &Path) -> Result<(), ServeError> {
         started => started?,
     };
     target.announce();
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), file = %file.display(), volumes = target.volumes.len(), "serving");
     for signal in signals.forever() {
         match signal {
             SIGHUP => target.reload(),
@@ -271,12 +272,13 @@ impl Target {
                 return;
             }
         };
-        for key in self.config.needs_restart(&config) {
-            tracing::warn!(key, "this change takes effect at the next start");
-        }
+        let later = self.config.needs_restart(&config);
         let config = self.config.without_restart(config);
         match self.apply(&config) {
             Ok(()) => {
+                for key in later {
+                    tracing::warn!(key, "this change takes effect at the next start");
+                }
                 tracing::info!(file = %self.file.display(), "configuration read again");
                 self.config = config;
             }

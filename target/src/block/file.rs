@@ -276,7 +276,11 @@ impl FileBackend {
             }
             (None | Some(_), _, _) => self.lengthen(blocks)?,
         }
-        tracing::info!(volume = self.volume(), file = %data.path.display(), from = has, to = blocks, "file extended");
+        if has == 0 {
+            tracing::info!(volume = self.volume(), file = %data.path.display(), blocks, "file made");
+        } else {
+            tracing::info!(volume = self.volume(), file = %data.path.display(), blocks_before = has, blocks, "file extended");
+        }
         Ok(())
     }
 

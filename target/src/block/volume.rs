@@ -152,7 +152,7 @@ pub enum VolumeError {
     },
     /// A file with data, but without its `.pi` file.
     #[error(
-        "volume {volume:?}: {} has data, but no protection information beside it; make it with: {command}",
+        "volume {volume:?}: {} has data, but no protection information beside it; put its .pi file there, or, if the data is known to be good, make a new one: {command}",
         path.display()
     )]
     NoMetadata {
@@ -165,7 +165,7 @@ pub enum VolumeError {
     },
     /// A `.pi` file that is damaged or of another volume or format.
     #[error(
-        "volume {volume:?}: {}: {problem}; give the volume what the file says, or make the file anew: {command}",
+        "volume {volume:?}: {}: {problem}; give the volume what the file says, or, if the data is known to be good, remove the file and make a new one: {command}",
         path.display()
     )]
     Metadata {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rwctx::device::Device;
+use zerocopy::FromBytes;
 
 use super::core::Core;
 use super::exec::{Outcome, Work};
@@ -12,7 +13,7 @@ use crate::block::Volume;
 use crate::nvmf::command::{AdminCommand, DataPointer, FabricsCommand, FabricsOp};
 use crate::nvmf::controller::{AdminOutcome, DataLengths, Effect, ErrorRecord};
 use crate::nvmf::registry::{ConnectError, ConnectRequest};
-use crate::nvmf::wire::fabrics::CONNECT_DATA_LEN;
+use crate::nvmf::wire::fabrics::{CONNECT_DATA_LEN, ConnectData};
 use crate::nvmf::wire::sqe::admin_opcode;
 use crate::nvmf::wire::status::Status;
 use crate::request::Kind;
@@ -20,6 +21,16 @@ use crate::request::Kind;
 /// Bytes of Connect's data.
 const CONNECT_DATA: u32 = 1024;
 const _: () = assert!(CONNECT_DATA as usize == CONNECT_DATA_LEN);
+
+/// The names of host and subsystem in Connect's data, as a log can take them: whoever connects chose every byte.
+fn connect_names(data: &[u8]) -> (String, String) {
+    let Ok((data, _)) = ConnectData::ref_from_prefix(data) else { return Default::default() };
+    let name = |field: &[u8; 256]| {
+        let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
+        field[..end].escape_ascii().to_string()
+    };
+    (name(&data.hostnqn), name(&data.subnqn))
+}
 
 /// A Fabrics command under way.
 #[derive(Debug)]
@@ -133,7 +144,11 @@ impl Queue {
                 }
                 Err(error) => {
                     core.stats.refused_connects.add(1);
-                    core.warn(|| tracing::warn!(peer = %self.peer, status = %error.status, parameter = error.result, "Connect refused"));
+                    let data = self.requests[id as usize].data.as_ref();
+                    core.warn(|| {
+                        let (host, subsystem) = connect_names(data.map_or(&[], |data| data.bytes()));
+                        tracing::warn!(peer = %self.peer, status = %error.status, parameter = error.result, host, subsystem, "Connect refused");
+                    });
                     self.requests[id as usize].result = error.result.into();
                     Outcome::Fail(error.status)
                 }
@@ -328,5 +343,21 @@ impl Queue {
         };
         let record = ErrorRecord::new(self.request.qid, request.cid, opcode, nsid, status);
         shared.log_error(&lba.map_or(record, |lba| record.at_lba(lba)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_connect_cannot_forge_log_lines() {
+        let mut data = vec![0; CONNECT_DATA_LEN];
+        data[256..265].copy_from_slice(b"nqn.x:sub");
+        data[512..520].copy_from_slice(b"nqn\n\xff\0:h");
+        assert_eq!(connect_names(&data), ("nqn\\n\\xff".to_owned(), "nqn.x:sub".to_owned()));
+        data[256..512].fill(b'a');
+        assert_eq!(connect_names(&data).1, "a".repeat(256));
+        assert_eq!(connect_names(&data[..100]), Default::default(), "cut short");
     }
 }

@@ -525,6 +525,15 @@ impl Queue {
         self.inflight -= 1;
         core.stats.commands.add(1);
         self.role.count(request, core.reactor, &core.stats);
+        tracing::trace!(
+            peer = %self.peer,
+            qid = self.request.qid,
+            cid = request.cid,
+            opcode = %format_args!("{:#04x}", request.opcode),
+            nsid = request.nsid,
+            status = %request.status,
+            "command answered"
+        );
         let cqe = Cqe::new(request.cid, self.sq_head.value(), request.status, request.result);
         let sge: Sge = self.capsules.write_response(id, &cqe);
         let op = request.dptr.invalidate_rkey().map_or(SendOp::Send, |key: Rkey| SendOp::SendWithInv(key));
