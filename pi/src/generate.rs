@@ -141,7 +141,7 @@ impl PiContext {
             return 1;
         }
         let chunk = source.take(run * size);
-        checksum.blocks(checksum.init, chunk, size, size, &mut states[..run], ahead);
+        checksum.blocks(checksum.init, chunk, size, size, &mut states[..run], ahead.behind(source.ahead()));
         run
     }
 }

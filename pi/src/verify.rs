@@ -37,14 +37,15 @@ impl PiContext {
         self.verify_ahead(data, md, Ahead::NONE)
     }
 
-    /// As [`PiContext::verify`], and fetches `ahead` meanwhile: the data that is verified next.
+    /// As [`PiContext::verify`], of data that may be far from the processor, and fetches `ahead` meanwhile: the data that is
+    /// verified next.
     ///
     /// # Errors
     /// As [`PiContext::verify`].
     ///
     /// # Panics
     /// As [`PiContext::verify`].
-    pub fn verify_ahead(&self, data: &[&[u8]], md: &[&[u8]], mut ahead: Ahead) -> Result<(), PiMismatch> {
+    pub fn verify_ahead(&self, data: &[&[u8]], md: &[&[u8]], ahead: Ahead) -> Result<(), PiMismatch> {
         let blocks = self.blocks_separate(total(data), total(md));
         if !self.checks_anything() {
             return Ok(());
@@ -55,7 +56,6 @@ impl PiContext {
         let mut block = 0;
         while block < blocks {
             let count = self.data_states(self.checking, &mut source, &mut states, ahead);
-            ahead = Ahead::NONE;
             for state in &states[..count] {
                 self.check_streamed(&mut metadata, *state, block, None)?;
                 block += 1;

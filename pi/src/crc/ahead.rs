@@ -1,25 +1,29 @@
 //! What is read next, so that it is on its way to the processor while something else is computed.
 
 /// Memory that will be read soon. A computation that is given it asks for it, a cache line for each that it reads itself,
-/// so that waiting for the memory and computing overlap. It is never accessed: any address will do.
+/// so that waiting for the memory and computing overlap; before that it asks for what it will read itself, a block ahead. The
+/// memory is never accessed: any address will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
     address: usize,
     lines: usize,
+    is_far: bool,
 }
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
 
 impl Ahead {
-    /// Nothing is known to be read next.
-    pub const NONE: Self = Self { address: 0, lines: 0 };
+    /// What is read is near the processor already: there is nothing to ask for.
+    pub const NONE: Self = Self { address: 0, lines: 0, is_far: false };
+    /// What is read may be far; what is read next is not known.
+    pub const UNKNOWN: Self = Self { address: 0, lines: 0, is_far: true };
 
     /// `bytes` bytes from `address` on.
     #[must_use]
     #[inline]
     pub fn new(address: usize, bytes: usize) -> Self {
-        Self { address, lines: bytes.div_ceil(LINE) }
+        Self { address, lines: bytes.div_ceil(LINE), is_far: true }
     }
 
     /// The bytes of a slice.
@@ -29,10 +33,16 @@ impl Ahead {
         Self::new(bytes.as_ptr().addr(), bytes.len())
     }
 
-    /// Whether there is nothing to ask for.
+    /// Whether what is read may be far.
     #[inline(always)]
-    pub(super) fn is_empty(self) -> bool {
-        self.lines == 0
+    pub(crate) fn is_far(self) -> bool {
+        self.is_far
+    }
+
+    /// The same, once there is nothing left of `rest`, which is read before.
+    #[inline(always)]
+    pub(crate) fn behind(self, rest: &[u8]) -> Self {
+        if self.is_far && !rest.is_empty() { Self::of(rest) } else { self }
     }
 
     /// Takes the first `count` lines off, as far as there are so many.
@@ -58,10 +68,16 @@ mod tests {
     #[test]
     fn every_line_is_asked_for_once_in_order() {
         let mut ahead = Ahead::new(usize::MAX - 63, 130);
-        assert!(!ahead.is_empty());
         assert!(ahead.take(2).lines().eq([usize::MAX - 63, 0]));
         assert!(ahead.take(2).lines().eq([64]));
-        assert!(ahead.is_empty() && ahead.take(2).is_empty());
-        assert_eq!(Ahead::new(5, 0).lines, Ahead::NONE.lines);
+        assert!(ahead.take(2).lines().eq([]));
+    }
+
+    #[test]
+    fn what_is_read_before_is_asked_for_before() {
+        let next = Ahead::new(4096, 64);
+        assert_eq!(next.behind(&[1]), Ahead::of(&[1]));
+        assert_eq!((next.behind(&[]), Ahead::NONE.behind(&[1])), (next, Ahead::NONE));
+        assert!(Ahead::UNKNOWN.is_far() && !Ahead::NONE.is_far());
     }
 }

@@ -23,17 +23,17 @@ pub(super) fn blocks<P: Polynomial, I: Isa>(
     stride: usize,
     length: usize,
     states: &mut [u64],
-    mut ahead: Ahead,
+    ahead: Ahead,
 ) {
     let mut rest = src;
     for state in states {
         let block = &rest[..length];
-        *state = if ahead.is_empty() {
-            update::<P, I, Read<'_>>(isa, init, Read(block))
-        } else {
-            update::<P, I, Fetching<'_>>(isa, init, Fetching(block, ahead.take(length / LINE)))
-        };
         rest = rest.get(stride..).unwrap_or_default();
+        *state = if ahead.is_far() {
+            update::<P, I, Fetching<'_>>(isa, init, Fetching(block, ahead.behind(rest)))
+        } else {
+            update::<P, I, Read<'_>>(isa, init, Read(block))
+        };
     }
 }
 

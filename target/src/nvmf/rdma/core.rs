@@ -156,7 +156,7 @@ impl<D: Device> Core<D> {
             unpark: false,
             waiting_engine: [(); 2].map(|()| VecDeque::with_capacity(1024)),
             prefetched: Vec::with_capacity(1024),
-            ahead: Ahead::NONE,
+            ahead: Ahead::UNKNOWN,
             responses: Vec::with_capacity(1024),
             resets: Vec::new(),
             io_connected: Vec::new(),

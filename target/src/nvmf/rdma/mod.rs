@@ -407,7 +407,7 @@ impl<D: Device> Transport<D> {
             std::mem::swap(&mut self.prefetched, &mut self.core.prefetched);
             let mut prefetched = self.prefetched.drain(..).peekable();
             while let Some((token, _)) = prefetched.next() {
-                self.core.ahead = prefetched.peek().map_or(Ahead::NONE, |&(_, ahead)| ahead);
+                self.core.ahead = prefetched.peek().map_or(Ahead::UNKNOWN, |&(_, ahead)| ahead);
                 if let Some(Some(queue)) = self.queues.get_mut(token.queue as usize) {
                     queue.resume(&mut self.core, token.request);
                 }
