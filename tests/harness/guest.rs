@@ -256,10 +256,15 @@ impl Guest {
         self.check(&format!("reset.sh {nsid}"), &["reset", "reset_live", "reset_queue_count", "reset_data"]);
     }
 
-    /// Finds the guest's own NVMe disks.
-    pub fn load_nvme(&mut self) {
-        let output = self.vm.run("modprobe nvme && sleep 1 && ls /dev/ng*", CHECK);
-        assert_eq!(output.status, 0, "no NVMe disk: {}", self.vm.logs());
+    /// The generic device of the guest's own NVMe disk with blocks of this size. Linux numbers controllers as they get ready.
+    pub fn protected_disk(&mut self, block_size: u32) -> String {
+        let script = format!(
+            "modprobe nvme; for _ in 1 2 3 4 5 6 7 8 9 10; do for disk in /sys/class/nvme/nvme*; do case $(cat $disk/serial) in \
+             b{block_size}-*) [ -e /dev/ng${{disk##*nvme}}n1 ] && echo /dev/ng${{disk##*nvme}}n1 && exit;; esac; done; sleep 1; done"
+        );
+        let output = self.vm.run(&script, CHECK);
+        let found = output.lines.iter().find(|line| line.starts_with("/dev/ng"));
+        found.unwrap_or_else(|| panic!("no NVMe disk: {}", self.vm.logs())).clone()
     }
 
     /// Waits until a namespace has `bytes`, because the target told so.

@@ -278,7 +278,7 @@ fn add_disk(qemu: &mut Command, number: usize, disk: &Disk) {
         Disk::ProtectedNvme { image, block_size } => {
             qemu.arg("-drive")
                 .arg(format!("file={},format=raw,if=none,id=p{number}", image.display()))
-                .args(["-device", &format!("nvme,serial=p{number},id=c{number}")])
+                .args(["-device", &format!("nvme,serial=b{block_size}-{number},id=c{number}")])
                 .arg("-device")
                 .arg(format!(
                     "nvme-ns,drive=p{number},bus=c{number},nsid=1,logical_block_size={block_size},physical_block_size={block_size},ms=8,mset=1,pi=1,pil=0"

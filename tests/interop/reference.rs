@@ -70,7 +70,8 @@ fn the_passthrough_checks_hold_on_qemus_protected_disks() {
     }
     let mut network = Network::new(net::ETHERNET_MTU, TargetPlace::Guest);
     let mut host = Guest::boot(&config, &mut network, 2);
-    host.load_nvme();
-    host.check_pi_passthrough("/dev/ng0n1", 512);
-    host.check_pi_passthrough("/dev/ng1n1", 4096);
+    for block_size in [512, 4096] {
+        let device = host.protected_disk(block_size);
+        host.check_pi_passthrough(&device, block_size);
+    }
 }
