@@ -100,7 +100,7 @@ impl<D: Device> Transport<D> {
             core,
             queues: Vec::new(),
             tokens: Vec::new(),
-            prefetched: Vec::new(),
+            prefetched: Vec::with_capacity(1024),
             events: Vec::new(),
             buffer_rounds: 0,
             closed: Vec::new(),
