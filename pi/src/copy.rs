@@ -5,8 +5,7 @@
 //! or they are copied as ever, where the kernel is too slow for that to pay.
 
 use crate::context::{BATCH, PiContext, units};
-use crate::crc::Ahead;
-use crate::crc::{Checksum, Kernel, Stores};
+use crate::crc::{Ahead, Checksum, Kernel, Stores};
 use crate::sgl::{Cursor, CursorMut};
 
 /// Bytes of the buffer.

@@ -1,8 +1,7 @@
 //! Write protection information into space that is there.
 
 use crate::context::{BATCH, PiContext, units};
-use crate::crc::Ahead;
-use crate::crc::Checksum;
+use crate::crc::{Ahead, Checksum};
 use crate::sgl::{Cursor, CursorMut, total, total_mut};
 
 impl PiContext {

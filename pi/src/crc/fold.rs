@@ -30,9 +30,9 @@ pub(super) fn blocks<P: Polynomial, I: Isa>(
         let block = &rest[..length];
         rest = rest.get(stride..).unwrap_or_default();
         *state = if ahead.is_far() {
-            update::<P, I, Fetching<'_>>(isa, init, Fetching(block, ahead.behind(rest)))
+            update::<P, I, Read<'_, true>>(isa, init, Read(block, ahead.behind(rest)))
         } else {
-            update::<P, I, Read<'_>>(isa, init, Read(block))
+            update::<P, I, Read<'_, false>>(isa, init, Read(block, Ahead::NONE))
         };
     }
 }
@@ -119,40 +119,10 @@ trait Message<'a>: Sized {
     fn finish(self);
 }
 
-/// Only read.
-struct Read<'a>(&'a [u8]);
+/// Only read; where it is far, what is read next is fetched meanwhile.
+struct Read<'a, const FAR: bool>(&'a [u8], Ahead);
 
-impl<'a> Message<'a> for Read<'a> {
-    #[inline(always)]
-    fn source(&self) -> &'a [u8] {
-        self.0
-    }
-
-    #[inline(always)]
-    fn take(&mut self, count: usize) -> Self {
-        let (now, later) = self.0.split_at(count);
-        self.0 = later;
-        Self(now)
-    }
-
-    #[inline(always)]
-    fn wide<I: Isa>(&mut self, isa: I, at: usize) -> I::Wide {
-        isa.load_wide(&self.0[at..])
-    }
-
-    #[inline(always)]
-    fn narrow<I: Isa>(&mut self, isa: I) -> I::Narrow {
-        isa.load(self.0)
-    }
-
-    #[inline(always)]
-    fn finish(self) {}
-}
-
-/// Only read, while what is read next is fetched.
-struct Fetching<'a>(&'a [u8], Ahead);
-
-impl<'a> Message<'a> for Fetching<'a> {
+impl<'a, const FAR: bool> Message<'a> for Read<'a, FAR> {
     #[inline(always)]
     fn source(&self) -> &'a [u8] {
         self.0
@@ -167,7 +137,9 @@ impl<'a> Message<'a> for Fetching<'a> {
 
     #[inline(always)]
     fn fetch<I: Isa>(&mut self, isa: I) {
-        self.1.take(ACCUMULATORS * I::WIDE / LINE).lines().for_each(|line| isa.fetch(line));
+        if FAR {
+            self.1.take(ACCUMULATORS * I::WIDE / LINE).lines().for_each(|line| isa.fetch(line));
+        }
     }
 
     #[inline(always)]
