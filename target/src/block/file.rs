@@ -497,12 +497,8 @@ impl Opened {
         }
         if std::fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
             // To open a pipe may last for ever.
-            return Err(VolumeError::File {
-                volume: spec.volume.to_owned(),
-                path,
-                what: "it is no regular file".to_owned(),
-                allowed: "one with the protection information of the data file".to_owned(),
-            });
+            let allowed = "one with the protection information of the data file";
+            return Err(spec.refuse_file(&path, "it is no regular file", allowed));
         }
         let mut options = OpenOptions::new();
         options.read(true).write(!spec.read_only);
@@ -630,12 +626,11 @@ impl FileSpec<'_> {
                 Ok(lock) => return Ok(lock),
                 Err((back, nix::Error::EWOULDBLOCK)) if waited < LOCK_WAIT => file = back,
                 Err((_, nix::Error::EWOULDBLOCK)) => {
-                    return Err(VolumeError::File {
-                        volume: self.volume.to_owned(),
-                        path: path.to_owned(),
-                        what: "another volume or process has it open".to_owned(),
-                        allowed: "a file of its own for each volume".to_owned(),
-                    });
+                    return Err(self.refuse_file(
+                        path,
+                        "another volume or process has it open",
+                        "a file of its own for each volume",
+                    ));
                 }
                 Err((_, errno)) => return Err(self.system("lock", path, errno.into())),
             }
@@ -645,9 +640,14 @@ impl FileSpec<'_> {
     }
 
     fn refuse(&self, what: impl Into<String>, allowed: impl Into<String>) -> VolumeError {
+        self.refuse_file(self.path, what, allowed)
+    }
+
+    /// As [`Self::refuse`], for another of the volume's files.
+    fn refuse_file(&self, path: &Path, what: impl Into<String>, allowed: impl Into<String>) -> VolumeError {
         VolumeError::File {
             volume: self.volume.to_owned(),
-            path: self.path.to_owned(),
+            path: path.to_owned(),
             what: what.into(),
             allowed: allowed.into(),
         }
