@@ -17,7 +17,8 @@ pub enum Step {
     LockRange,
     /// Medium to buffer.
     ReadMedium,
-    /// Bring the medium's memory near the processor, while other commands are looked at.
+    /// Wait, where the medium's memory is going to be looked at, until it is brought near the processor while another command's
+    /// is looked at.
     PrefetchMedium,
     /// Use the medium's memory as it lies there; tuples to the buffer.
     UseMedium,
