@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use super::params::{Castagnoli, Ethernet, Nvme, T10Dif};
 #[cfg(target_arch = "x86_64")]
 use super::x86_64;
-use super::{Ahead, Blocks, Checksum, CopyBlocks, Stores, Stream, scalar};
+use super::{Ahead, Blocks, Checksum, CopyBlocks, Stores, Stream, Update, scalar};
 use crate::format::Guard;
 
 /// Environment variable that names the kernel to use instead of the fastest one: `portable`, `pclmulqdq`, `avx2` or
@@ -143,6 +143,13 @@ fn runs() -> String {
 }
 
 impl Checksum {
+    /// Returns the state after `bytes`, and fetches `ahead` meanwhile.
+    #[inline]
+    pub(super) fn update_ahead(&self, state: u64, bytes: &[u8], ahead: Ahead) -> u64 {
+        // SAFETY: as in `blocks`.
+        unsafe { (self.update)(state, bytes, ahead) }
+    }
+
     /// Writes to `states` the state after each block: block `i` is the `length` bytes at `i * stride` of `src`, each
     /// starts from `init`. Fetches `ahead` meanwhile.
     ///
@@ -229,7 +236,9 @@ fn agrees(table: &'static Table) -> bool {
                     let same = |got: &[u64; MOST]| (0..count).all(|i| (got[i] ^ wanted[i]) & own.mask == 0);
                     let mut got = [0; MOST];
                     own.blocks(own.init, from, stride, length, &mut got[..count], Ahead::of(&bytes));
+                    let alone = own.update_ahead(own.init, &from[..length], Ahead::of(&bytes));
                     same(&got)
+                        && (alone ^ wanted[0]) & own.mask == 0
                         && [Stores::Cached, Stores::Streamed].into_iter().all(|stores| {
                             let (mut got, mut to) = ([0; MOST], vec![0; from.len()]);
                             let fence = stores.fence();
@@ -277,6 +286,7 @@ struct Table {
 macro_rules! scalar_routines {
     ($checksum:ty) => {
         (
+            scalar::update::<$checksum> as Update,
             scalar::blocks::<$checksum> as Blocks,
             scalar::copy_blocks::<$checksum> as CopyBlocks,
             scalar::copy_blocks::<$checksum> as CopyBlocks,
@@ -288,6 +298,7 @@ macro_rules! scalar_routines {
 macro_rules! routines {
     ($isa:ident, $polynomial:ty) => {
         (
+            x86_64::$isa::update::<$polynomial> as Update,
             x86_64::$isa::blocks::<$polynomial> as Blocks,
             x86_64::$isa::copy_blocks::<$polynomial> as CopyBlocks,
             x86_64::$isa::stream_blocks::<$polynomial> as CopyBlocks,
@@ -348,8 +359,8 @@ pub(super) fn null() -> &'static Checksum {
     &NULL
 }
 
-/// The routines of one checksum: over blocks, copying, and copying past the caches.
-type Routines = (Blocks, CopyBlocks, CopyBlocks);
+/// The routines of one checksum: over a message, over blocks, copying, and copying past the caches.
+type Routines = (Update, Blocks, CopyBlocks, CopyBlocks);
 
 const fn crc16(routines: Routines) -> Checksum {
     checksum(routines, 0, 0, 0xFFFF)
@@ -365,8 +376,8 @@ const fn crc64(routines: Routines) -> Checksum {
 }
 
 const fn checksum(routines: Routines, init: u64, xorout: u64, mask: u64) -> Checksum {
-    let (blocks, copy_blocks, stream_blocks) = routines;
-    Checksum { blocks, copy_blocks, stream_blocks, init, xorout, mask }
+    let (update, blocks, copy_blocks, stream_blocks) = routines;
+    Checksum { update, blocks, copy_blocks, stream_blocks, init, xorout, mask }
 }
 
 /// From how many bytes on a copy is streamed: three quarters of this thread's share of the last-level cache, which the
@@ -432,7 +443,7 @@ mod tests {
         const GOOD: [Routines; 2] = [scalar_routines!(scalar::Crc16), scalar_routines!(scalar::Crc64)];
         static RIGHT: Table = table(GOOD[0], GOOD[1]);
         static OTHER_CHECKSUM: Table = table(scalar_routines!(scalar::Crc32c), GOOD[1]);
-        static NO_COPY: Table = table(GOOD[0], (GOOD[1].0, GOOD[1].1, copies_nothing));
+        static NO_COPY: Table = table(GOOD[0], (GOOD[1].0, GOOD[1].1, GOOD[1].2, copies_nothing));
         assert!(agrees(&RIGHT));
         assert!(!agrees(&OTHER_CHECKSUM) && !agrees(&NO_COPY));
     }

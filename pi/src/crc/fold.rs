@@ -7,12 +7,23 @@
 //! Everything is `inline(always)`: it becomes part of a function that is compiled for the instruction set.
 
 use super::ahead::{Ahead, LINE};
-use super::lanes::Isa;
+use super::lanes::{FourLanes, Isa};
+use super::message::{Copied, Message, Read, Streamed};
 use super::params::{Form, Polynomial, fold_keys, reduction};
 use super::scalar::Scalar;
 
 /// Bytes of a lane.
 const LANE: usize = 16;
+
+/// The state after a message, as [`Update`](super::Update).
+#[inline(always)]
+pub(super) fn update<P: Polynomial, I: Isa>(isa: I, state: u64, bytes: &[u8], ahead: Ahead) -> u64 {
+    if ahead.is_far() {
+        message::<P, I, Read<'_, true>>(isa, state, Read(bytes, ahead))
+    } else {
+        message::<P, I, Read<'_, false>>(isa, state, Read(bytes, Ahead::NONE))
+    }
+}
 
 /// States of strided blocks, as [`Blocks`](super::Blocks).
 #[inline(always)]
@@ -29,11 +40,7 @@ pub(super) fn blocks<P: Polynomial, I: Isa>(
     for state in states {
         let block = &rest[..length];
         rest = rest.get(stride..).unwrap_or_default();
-        *state = if ahead.is_far() {
-            update::<P, I, Read<'_, true>>(isa, init, Read(block, ahead.behind(rest)))
-        } else {
-            update::<P, I, Read<'_, false>>(isa, init, Read(block, Ahead::NONE))
-        };
+        *state = update::<P, I>(isa, init, block, ahead.behind(rest));
     }
 }
 
@@ -52,10 +59,75 @@ pub(super) fn copy_blocks<P: Polynomial, I: Isa>(
 ) {
     let (mut rest, mut rest_to) = (src, dst);
     for state in states {
-        *state = update::<P, I, Copied<'_>>(isa, init, Copied(&rest[..length], &mut rest_to[..length]));
+        *state = message::<P, I, Copied<'_>>(isa, init, Copied(&rest[..length], &mut rest_to[..length]));
         rest = rest.get(stride..).unwrap_or_default();
         rest_to = std::mem::take(&mut rest_to).get_mut(dst_stride..).unwrap_or_default();
     }
+}
+
+/// As [`blocks`], with one reduction for four blocks wherever they are whole wide vectors.
+#[inline(always)]
+pub(super) fn blocks_by_four<P: Polynomial, I: FourLanes>(
+    isa: I,
+    init: u64,
+    src: &[u8],
+    stride: usize,
+    length: usize,
+    mut states: &mut [u64],
+    ahead: Ahead,
+) {
+    let mut rest = src;
+    if ends_with_others::<I>(length) {
+        while states.len() >= 4 {
+            let (four, later) = std::mem::take(&mut states).split_at_mut(4);
+            let sums = [(); 4].map(|()| {
+                let block = &rest[..length];
+                rest = rest.get(stride..).unwrap_or_default();
+                if ahead.is_far() {
+                    let mut message = Read::<'_, true>(block, ahead.behind(rest));
+                    wide_sum::<P, I, _>(isa, start::<P, I>(isa, init), &mut message)
+                } else {
+                    let mut message = Read::<'_, false>(block, Ahead::NONE);
+                    wide_sum::<P, I, _>(isa, start::<P, I>(isa, init), &mut message)
+                }
+            });
+            four.copy_from_slice(&reduce_four::<P, I>(isa, sums));
+            states = later;
+        }
+    }
+    blocks::<P, I>(isa, init, rest, stride, length, states, ahead);
+}
+
+/// As [`copy_blocks`], with one reduction for four blocks wherever they are whole wide vectors.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "two strided areas and what to do with them")]
+pub(super) fn copy_blocks_by_four<P: Polynomial, I: FourLanes>(
+    isa: I,
+    init: u64,
+    src: &[u8],
+    stride: usize,
+    dst: &mut [u8],
+    dst_stride: usize,
+    length: usize,
+    mut states: &mut [u64],
+) {
+    let (mut rest, mut rest_to) = (src, dst);
+    if ends_with_others::<I>(length) {
+        while states.len() >= 4 {
+            let (four, later) = std::mem::take(&mut states).split_at_mut(4);
+            let sums = [(); 4].map(|()| {
+                let (from, to) = (&rest[..length], &mut rest_to[..length]);
+                let start = start::<P, I>(isa, init);
+                let sum = wide_sum::<P, I, _>(isa, start, &mut Copied(from, to));
+                rest = rest.get(stride..).unwrap_or_default();
+                rest_to = std::mem::take(&mut rest_to).get_mut(dst_stride..).unwrap_or_default();
+                sum
+            });
+            four.copy_from_slice(&reduce_four::<P, I>(isa, sums));
+            states = later;
+        }
+    }
+    copy_blocks::<P, I>(isa, init, rest, stride, rest_to, dst_stride, length, states);
 }
 
 /// As [`copy_blocks`], past the caches. What does not fill whole cache lines goes through them.
@@ -78,9 +150,9 @@ pub(super) fn stream_blocks<P: Polynomial, I: Isa>(
         let (from, to) = (from.split_at(head), to.split_at_mut(head));
         let lines = from.1.len() / LINE * LINE;
         let (body, tail) = (from.1.split_at(lines), to.1.split_at_mut(lines));
-        *state = update::<P, I, Copied<'_>>(isa, init, Copied(from.0, to.0));
-        *state = update::<P, I, Streamed<'_>>(isa, *state, Streamed(body.0, tail.0));
-        *state = update::<P, I, Copied<'_>>(isa, *state, Copied(body.1, tail.1));
+        *state = message::<P, I, Copied<'_>>(isa, init, Copied(from.0, to.0));
+        *state = message::<P, I, Streamed<'_>>(isa, *state, Streamed(body.0, tail.0));
+        *state = message::<P, I, Copied<'_>>(isa, *state, Copied(body.1, tail.1));
     }
 }
 
@@ -102,156 +174,22 @@ pub(super) fn stream<I: Isa>(isa: I, src: &[u8], dst: &mut [u8], mut ahead: Ahea
     }
 }
 
-/// A message that is read front to back.
-trait Message<'a>: Sized {
-    /// The bytes left.
-    fn source(&self) -> &'a [u8];
-    /// Takes the first `count` bytes off.
-    fn take(&mut self, count: usize) -> Self;
-    /// Asks for what is read next, as much as a group of wide vectors has.
-    #[inline(always)]
-    fn fetch<I: Isa>(&mut self, _isa: I) {}
-    /// The wide vector at `at`; a copying message stores it too.
-    fn wide<I: Isa>(&mut self, isa: I, at: usize) -> I::Wide;
-    /// The first lane; a copying message stores it too.
-    fn narrow<I: Isa>(&mut self, isa: I) -> I::Narrow;
-    /// Is done with what is left; a copying message stores it.
-    fn finish(self);
-}
-
-/// Only read; where it is far, what is read next is fetched meanwhile.
-struct Read<'a, const FAR: bool>(&'a [u8], Ahead);
-
-impl<'a, const FAR: bool> Message<'a> for Read<'a, FAR> {
-    #[inline(always)]
-    fn source(&self) -> &'a [u8] {
-        self.0
-    }
-
-    #[inline(always)]
-    fn take(&mut self, count: usize) -> Self {
-        let (now, later) = self.0.split_at(count);
-        self.0 = later;
-        Self(now, Ahead::NONE)
-    }
-
-    #[inline(always)]
-    fn fetch<I: Isa>(&mut self, isa: I) {
-        if FAR {
-            self.1.take(ACCUMULATORS * I::WIDE / LINE).lines().for_each(|line| isa.fetch(line));
-        }
-    }
-
-    #[inline(always)]
-    fn wide<I: Isa>(&mut self, isa: I, at: usize) -> I::Wide {
-        isa.load_wide(&self.0[at..])
-    }
-
-    #[inline(always)]
-    fn narrow<I: Isa>(&mut self, isa: I) -> I::Narrow {
-        isa.load(self.0)
-    }
-
-    #[inline(always)]
-    fn finish(self) {}
-}
-
-/// Copied on the way; both parts have one length.
-struct Copied<'a>(&'a [u8], &'a mut [u8]);
-
-impl<'a> Message<'a> for Copied<'a> {
-    #[inline(always)]
-    fn source(&self) -> &'a [u8] {
-        self.0
-    }
-
-    #[inline(always)]
-    fn take(&mut self, count: usize) -> Self {
-        let (now, later) = self.0.split_at(count);
-        let (now_to, later_to) = std::mem::take(&mut self.1).split_at_mut(count);
-        (self.0, self.1) = (later, later_to);
-        Self(now, now_to)
-    }
-
-    #[inline(always)]
-    fn wide<I: Isa>(&mut self, isa: I, at: usize) -> I::Wide {
-        let value = isa.load_wide(&self.0[at..]);
-        isa.store_wide(&mut self.1[at..], value);
-        value
-    }
-
-    #[inline(always)]
-    fn narrow<I: Isa>(&mut self, isa: I) -> I::Narrow {
-        let value = isa.load(self.0);
-        isa.store(self.1, value);
-        value
-    }
-
-    #[inline(always)]
-    fn finish(self) {
-        self.1.copy_from_slice(self.0);
-    }
-}
-
-/// Copied past the caches: whole lines.
-struct Streamed<'a>(&'a [u8], &'a mut [u8]);
-
-impl<'a> Message<'a> for Streamed<'a> {
-    #[inline(always)]
-    fn source(&self) -> &'a [u8] {
-        self.0
-    }
-
-    #[inline(always)]
-    fn take(&mut self, count: usize) -> Self {
-        let (now, later) = self.0.split_at(count);
-        let (now_to, later_to) = std::mem::take(&mut self.1).split_at_mut(count);
-        (self.0, self.1) = (later, later_to);
-        Self(now, now_to)
-    }
-
-    #[inline(always)]
-    fn wide<I: Isa>(&mut self, isa: I, at: usize) -> I::Wide {
-        let value = isa.load_wide(&self.0[at..]);
-        isa.stream_wide(&mut self.1[at..], value);
-        value
-    }
-
-    #[inline(always)]
-    fn narrow<I: Isa>(&mut self, isa: I) -> I::Narrow {
-        let value = isa.load(self.0);
-        isa.store(self.1, value);
-        value
-    }
-
-    #[inline(always)]
-    fn finish(self) {
-        self.1.copy_from_slice(self.0);
-    }
-}
-
 /// Returns the state after `message`.
 #[inline(always)]
-fn update<'a, P: Polynomial, I: Isa, M: Message<'a>>(isa: I, state: u64, mut message: M) -> u64 {
+fn message<'a, P: Polynomial, I: Isa, M: Message<'a>>(isa: I, state: u64, mut message: M) -> u64 {
     let whole = message.source();
     if whole.len() < LANE {
         message.finish();
         return P::Scalar::update(state, whole);
     }
-    // The state is added to the first bits of the message.
-    let start = isa.pair(match const { form::<P, I>() } {
-        Form::Reflected if P::REFLECTED => [state, 0],
-        // As it would lie in memory, for `order`.
-        Form::Reflected => [(state << (64 - P::WIDTH)).swap_bytes(), 0],
-        Form::Normal => [0, state << (64 - P::WIDTH)],
-    });
-    let start = if !P::REFLECTED && I::FORM.is_reflected() { isa.order(start) } else { start };
+    let start = start::<P, I>(isa, state);
     let mut lane = if whole.len() >= ACCUMULATORS * I::WIDE {
-        let sum = accumulate::<P, I, M>(isa, start, &mut message);
-        advance::<P, I, M>(isa, sum, &mut message)
+        let sum = wide_sum::<P, I, M>(isa, start, &mut message);
+        merge::<P, I>(isa, sum)
     } else if I::WIDE > LANE && whole.len() >= I::WIDE {
-        let first = wide::<P, I, M>(isa, &mut message.take(I::WIDE), 0);
-        advance::<P, I, M>(isa, isa.add_wide(first, isa.widen(start)), &mut message)
+        let first = wide::<P, I, M>(isa, &mut message);
+        let sum = advance::<P, I, M>(isa, isa.add_wide(first, isa.widen(start)), &mut message);
+        merge::<P, I>(isa, sum)
     } else {
         isa.add(narrow::<P, I, M>(isa, &mut message), start)
     };
@@ -276,6 +214,31 @@ fn update<'a, P: Polynomial, I: Isa, M: Message<'a>>(isa: I, state: u64, mut mes
     reduce::<P, I>(isa, lane)
 }
 
+/// What is added to the first bits of a message that goes on from `state`.
+#[inline(always)]
+fn start<P: Polynomial, I: Isa>(isa: I, state: u64) -> I::Narrow {
+    let start = isa.pair(match const { form::<P, I>() } {
+        Form::Reflected if P::REFLECTED => [state, 0],
+        // As it would lie in memory, for `order`.
+        Form::Reflected => [(state << (64 - P::WIDTH)).swap_bytes(), 0],
+        Form::Normal => [0, state << (64 - P::WIDTH)],
+    });
+    if !P::REFLECTED && I::FORM.is_reflected() { isa.order(start) } else { start }
+}
+
+/// Whether messages of this length can end together: nothing is left of them but a wide vector each.
+#[inline(always)]
+fn ends_with_others<I: FourLanes>(length: usize) -> bool {
+    length >= ACCUMULATORS * I::WIDE && length.is_multiple_of(I::WIDE)
+}
+
+/// Folds all wide vectors of a message, which has [`ACCUMULATORS`] of them at least, into one.
+#[inline(always)]
+fn wide_sum<'a, P: Polynomial, I: Isa, M: Message<'a>>(isa: I, start: I::Narrow, message: &mut M) -> I::Wide {
+    let sum = accumulate::<P, I, M>(isa, start, message);
+    advance::<P, I, M>(isa, sum, message)
+}
+
 /// The form in which a CRC is computed.
 const fn form<P: Polynomial, I: Isa>() -> Form {
     if P::REFLECTED { Form::Reflected } else { I::FORM }
@@ -288,7 +251,7 @@ fn ordered<P: Polynomial, I: Isa>(isa: I, value: I::Narrow) -> I::Narrow {
 }
 
 /// Accumulators of the main loop: as many as multiplications are under way at a time.
-const ACCUMULATORS: usize = 4;
+pub(super) const ACCUMULATORS: usize = 4;
 
 /// Folds all groups of [`ACCUMULATORS`] wide vectors (at least one) into one wide vector.
 #[inline(always)]
@@ -298,46 +261,67 @@ fn accumulate<'a, P: Polynomial, I: Isa, M: Message<'a>>(
     message: &mut M,
 ) -> I::Wide {
     let keys = isa.splat(const { fold_keys::<P>(I::WIDE_BITS * 4, form::<P, I>()) });
-    let [mut a, mut b, mut c, mut d] = group::<P, I, M>(isa, message);
-    a = isa.add_wide(a, isa.widen(start));
+    let (mut group, mut values) = next_group::<I, M>(isa, message);
+    let mut a = isa.add_wide(ordered_wide::<P, I>(isa, values[0]), isa.widen(start));
+    let mut b = ordered_wide::<P, I>(isa, values[1]);
+    let mut c = ordered_wide::<P, I>(isa, values[2]);
+    let mut d = ordered_wide::<P, I>(isa, values[3]);
     while message.source().len() >= ACCUMULATORS * I::WIDE {
-        let next = group::<P, I, M>(isa, message);
-        a = isa.fold_wide(a, keys, next[0]);
-        b = isa.fold_wide(b, keys, next[1]);
-        c = isa.fold_wide(c, keys, next[2]);
-        d = isa.fold_wide(d, keys, next[3]);
+        // A copy stores a group after the next one was loaded: a load waits for stores before it to addresses that end
+        // alike, and where a stream lies a little behind its source, the next loads' do.
+        let (next_group, next) = next_group::<I, M>(isa, message);
+        pass_group(isa, &mut group, values);
+        (group, values) = (next_group, next);
+        a = isa.fold_wide(a, keys, ordered_wide::<P, I>(isa, next[0]));
+        b = isa.fold_wide(b, keys, ordered_wide::<P, I>(isa, next[1]));
+        c = isa.fold_wide(c, keys, ordered_wide::<P, I>(isa, next[2]));
+        d = isa.fold_wide(d, keys, ordered_wide::<P, I>(isa, next[3]));
     }
+    pass_group(isa, &mut group, values);
     // Each at its own distance, so that none waits for another.
     let sum = isa.fold_wide(a, isa.splat(const { fold_keys::<P>(I::WIDE_BITS * 3, form::<P, I>()) }), d);
     let sum = isa.fold_wide(b, isa.splat(const { fold_keys::<P>(I::WIDE_BITS * 2, form::<P, I>()) }), sum);
     isa.fold_wide(c, isa.splat(const { fold_keys::<P>(I::WIDE_BITS, form::<P, I>()) }), sum)
 }
 
-/// Loads the next group of wide vectors.
+/// Takes the next group of wide vectors off and loads it.
 #[inline(always)]
-fn group<'a, P: Polynomial, I: Isa, M: Message<'a>>(isa: I, message: &mut M) -> [I::Wide; ACCUMULATORS] {
+fn next_group<'a, I: Isa, M: Message<'a>>(isa: I, message: &mut M) -> (M, [I::Wide; ACCUMULATORS]) {
     message.fetch(isa);
-    let mut group = message.take(ACCUMULATORS * I::WIDE);
-    [
-        wide::<P, I, M>(isa, &mut group, 0),
-        wide::<P, I, M>(isa, &mut group, I::WIDE),
-        wide::<P, I, M>(isa, &mut group, 2 * I::WIDE),
-        wide::<P, I, M>(isa, &mut group, 3 * I::WIDE),
-    ]
+    let group = message.take(ACCUMULATORS * I::WIDE);
+    let values = [
+        group.wide(isa, 0),
+        group.wide(isa, I::WIDE),
+        group.wide(isa, 2 * I::WIDE),
+        group.wide(isa, 3 * I::WIDE),
+    ];
+    (group, values)
 }
 
-/// Folds the wide vectors that are left into `sum` and merges its lanes.
+/// Passes on what was loaded from `group`.
 #[inline(always)]
-fn advance<'a, P: Polynomial, I: Isa, M: Message<'a>>(
-    isa: I,
-    mut sum: I::Wide,
-    message: &mut M,
-) -> I::Narrow {
+fn pass_group<'a, I: Isa, M: Message<'a>>(isa: I, group: &mut M, values: [I::Wide; ACCUMULATORS]) {
+    let [a, b, c, d] = values;
+    group.pass(isa, 0, a);
+    group.pass(isa, I::WIDE, b);
+    group.pass(isa, 2 * I::WIDE, c);
+    group.pass(isa, 3 * I::WIDE, d);
+}
+
+/// Folds the wide vectors that are left into `sum`.
+#[inline(always)]
+fn advance<'a, P: Polynomial, I: Isa, M: Message<'a>>(isa: I, mut sum: I::Wide, message: &mut M) -> I::Wide {
     let keys = isa.splat(const { fold_keys::<P>(I::WIDE_BITS, form::<P, I>()) });
     while message.source().len() >= I::WIDE {
-        let next = wide::<P, I, M>(isa, &mut message.take(I::WIDE), 0);
+        let next = wide::<P, I, M>(isa, message);
         sum = isa.fold_wide(sum, keys, next);
     }
+    sum
+}
+
+/// Merges the lanes of `sum`.
+#[inline(always)]
+fn merge<P: Polynomial, I: Isa>(isa: I, sum: I::Wide) -> I::Narrow {
     isa.merge(
         sum,
         const {
@@ -350,10 +334,18 @@ fn advance<'a, P: Polynomial, I: Isa, M: Message<'a>>(
     )
 }
 
-/// The wide vector at `at`, in the order of the polynomial.
+/// Takes the next wide vector off, in the order of the polynomial.
 #[inline(always)]
-fn wide<'a, P: Polynomial, I: Isa, M: Message<'a>>(isa: I, message: &mut M, at: usize) -> I::Wide {
-    let value = message.wide(isa, at);
+fn wide<'a, P: Polynomial, I: Isa, M: Message<'a>>(isa: I, message: &mut M) -> I::Wide {
+    let mut next = message.take(I::WIDE);
+    let value = next.wide(isa, 0);
+    next.pass(isa, 0, value);
+    ordered_wide::<P, I>(isa, value)
+}
+
+/// A wide vector of memory in the order of the polynomial.
+#[inline(always)]
+fn ordered_wide<P: Polynomial, I: Isa>(isa: I, value: I::Wide) -> I::Wide {
     if P::REFLECTED { value } else { isa.order_wide(value) }
 }
 
@@ -394,5 +386,27 @@ fn reduce<P: Polynomial, I: Isa>(isa: I, lane: I::Narrow) -> u64 {
         let multiple = isa.add(isa.mul_high(lane, quotient), lane);
         let remainder = isa.add(isa.mul_high(multiple, poly), lane);
         isa.low(remainder) >> (64 - P::WIDTH)
+    }
+}
+
+/// The states at the ends of four messages that were folded into these vectors.
+#[inline(always)]
+fn reduce_four<P: Polynomial, I: FourLanes>(isa: I, sums: [I::Wide; 4]) -> [u64; 4] {
+    const { assert!(form::<P, I>().is_reflected(), "with four lanes, the bits of each byte are reversed") };
+    // Every vector holds the same lane of all four.
+    let [a, b, c, d] = isa.transpose(sums);
+    let lanes = isa.fold_wide(a, isa.splat(const { fold_keys::<P>(384, form::<P, I>()) }), d);
+    let lanes = isa.fold_wide(b, isa.splat(const { fold_keys::<P>(256, form::<P, I>()) }), lanes);
+    let lanes = isa.fold_wide(c, isa.splat(const { fold_keys::<P>(128, form::<P, I>()) }), lanes);
+    let constants = const { reduction::<P>(form::<P, I>()) };
+    let lanes = isa.add_wide(isa.mul_low_wide(lanes, isa.splat(constants.fold)), isa.lower_wide(lanes));
+    let multiples = isa.mul_low_wide(lanes, isa.splat(constants.quotient));
+    let remainders = isa.add_wide(isa.mul_low_wide(multiples, isa.splat(constants.poly)), lanes);
+    let remainders =
+        if constants.poly_is_cut { isa.add_wide(remainders, isa.raise_wide(multiples)) } else { remainders };
+    if P::REFLECTED {
+        isa.highs(remainders)
+    } else {
+        isa.highs(isa.order_wide(remainders)).map(|high| high.swap_bytes() >> (64 - P::WIDTH))
     }
 }

@@ -69,3 +69,17 @@ pub(super) trait Isa: Copy {
     /// 384 bits.
     fn merge(self, value: Self::Wide, keys: [Pair; 3]) -> Self::Narrow;
 }
+
+/// An instruction set whose wide vectors have four lanes, so that four messages can end together.
+pub(super) trait FourLanes: Isa {
+    /// Lane `j` of vector `i` becomes lane `i` of vector `j`.
+    fn transpose(self, vectors: [Self::Wide; 4]) -> [Self::Wide; 4];
+    /// As [`Isa::mul_low`], lane by lane.
+    fn mul_low_wide(self, a: Self::Wide, b: Self::Wide) -> Self::Wide;
+    /// As [`Isa::raise`], lane by lane.
+    fn raise_wide(self, value: Self::Wide) -> Self::Wide;
+    /// As [`Isa::lower`], lane by lane.
+    fn lower_wide(self, value: Self::Wide) -> Self::Wide;
+    /// The high half of each lane.
+    fn highs(self, value: Self::Wide) -> [u64; 4];
+}

@@ -10,6 +10,8 @@ mod fold;
 #[cfg(target_arch = "x86_64")]
 mod lanes;
 #[cfg(target_arch = "x86_64")]
+mod message;
+#[cfg(target_arch = "x86_64")]
 mod params;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
@@ -20,6 +22,8 @@ use crate::format::Guard;
 pub use ahead::Ahead;
 pub use dispatch::{ENV, Kernel, KernelError};
 
+/// Routine over one message, which fetches what is read next: `(state, bytes, ahead)`. Unsafe as [`Blocks`].
+type Update = unsafe fn(u64, &[u8], Ahead) -> u64;
 /// Routine over many blocks, which fetches what is read next: `(init, src, stride, length, states, ahead)`. Unsafe to call
 /// where the CPU lacks the features that it is compiled for.
 type Blocks = unsafe fn(u64, &[u8], usize, usize, &mut [u64], Ahead);
@@ -53,6 +57,7 @@ impl Stores {
 /// A checksum as one kernel computes it. States are raw (before the final complement), right-aligned.
 #[derive(Debug)]
 pub(crate) struct Checksum {
+    update: Update,
     blocks: Blocks,
     copy_blocks: CopyBlocks,
     /// As `copy_blocks`, past the caches.
@@ -67,13 +72,6 @@ impl Checksum {
     /// Returns the state after `bytes`.
     pub(crate) fn update(&self, state: u64, bytes: &[u8]) -> u64 {
         self.update_ahead(state, bytes, Ahead::NONE)
-    }
-
-    /// As [`Checksum::update`], and fetches `ahead` meanwhile.
-    fn update_ahead(&self, state: u64, bytes: &[u8], ahead: Ahead) -> u64 {
-        let mut states = [0];
-        self.blocks(state, bytes, bytes.len(), bytes.len(), &mut states, ahead);
-        states[0]
     }
 
     /// Copies `src` to `dst`, which has its length, and returns the state after it.

@@ -1,7 +1,7 @@
 //! A vector instruction set in plain code: 512-bit registers in the reflected form, as the AVX-512 kernel has them. So
 //! that what folding does there is tested on machines without it; the instructions themselves are not.
 
-use super::lanes::Isa;
+use super::lanes::{FourLanes, Isa};
 use super::params::{Form, Pair};
 
 /// The model.
@@ -125,5 +125,27 @@ impl Isa for Model {
         let moved =
             [by_384, by_256, by_128].into_iter().zip(value).map(|(keys, lane)| fold(lane, self.pair(keys)));
         moved.fold(number(value[3]), |sum, lane| sum ^ lane).to_le_bytes()
+    }
+}
+
+impl FourLanes for Model {
+    fn transpose(self, vectors: [[Lane; 4]; 4]) -> [[Lane; 4]; 4] {
+        std::array::from_fn(|lane| vectors.map(|vector| vector[lane]))
+    }
+
+    fn mul_low_wide(self, a: [Lane; 4], b: [Lane; 4]) -> [Lane; 4] {
+        std::array::from_fn(|lane| self.mul_low(a[lane], b[lane]))
+    }
+
+    fn raise_wide(self, value: [Lane; 4]) -> [Lane; 4] {
+        value.map(|lane| self.raise(lane))
+    }
+
+    fn lower_wide(self, value: [Lane; 4]) -> [Lane; 4] {
+        value.map(|lane| self.lower(lane))
+    }
+
+    fn highs(self, value: [Lane; 4]) -> [u64; 4] {
+        value.map(|lane| self.high(lane))
     }
 }

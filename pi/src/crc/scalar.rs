@@ -135,6 +135,11 @@ pub(super) fn stream(src: &[u8], dst: &mut [u8], _: Ahead) {
     dst.copy_from_slice(src);
 }
 
+/// The state after `bytes`.
+pub(super) fn update<S: Scalar>(state: u64, bytes: &[u8], _: Ahead) -> u64 {
+    S::update(state, bytes)
+}
+
 /// States of the blocks at multiples of `stride` in `src`, `length` bytes each, from `init`; as many as `states`.
 pub(super) fn blocks<S: Scalar>(
     init: u64,

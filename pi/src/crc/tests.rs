@@ -226,10 +226,45 @@ fn folding_in_wide_registers_and_the_reflected_form_agrees_with_the_oracle() {
             let ahead = Ahead::of(bytes);
             fold::blocks::<P, Model>(Model, state, tail, tail.len(), tail.len(), &mut states, ahead);
             assert_eq!(checksum.finish(states[0]), expected[length], "{guard:?} {length} continued");
+            let state = fold::update::<P, Model>(Model, state, tail, ahead);
+            assert_eq!(checksum.finish(state), expected[length], "{guard:?} {length} alone");
+        }
+        // Where four end together, and some are left.
+        for length in [0, 1, 255, 256, 257, 320, 512] {
+            let (stride, dst_stride) = (length + 8, length + 3);
+            for count in 0..=9_usize {
+                let source = &bytes[..(count * stride).min(bytes.len())];
+                let count = source.len() / stride;
+                let (mut states, mut again) = (vec![0; count], vec![0; count]);
+                let init = checksum.init;
+                for ahead in [Ahead::NONE, Ahead::of(bytes)] {
+                    fold::blocks_by_four::<P, Model>(Model, init, source, stride, length, &mut states, ahead);
+                    for (index, state) in states.iter().enumerate() {
+                        let wanted = naive::checksum(guard, &source[index * stride..][..length]);
+                        assert_eq!(checksum.finish(*state), wanted, "{guard:?} {length} {index} of {count}");
+                    }
+                }
+                let mut copied = vec![0xEE; count * dst_stride];
+                fold::copy_blocks_by_four::<P, Model>(
+                    Model,
+                    init,
+                    source,
+                    stride,
+                    &mut copied,
+                    dst_stride,
+                    length,
+                    &mut again,
+                );
+                assert_eq!(again, states, "{guard:?} {length} {count} copied");
+                for (to, from) in copied.chunks(dst_stride).zip(source.chunks(stride)) {
+                    assert_eq!(to[..length], from[..length], "{guard:?} {length} {count}");
+                    assert_eq!(to[length..], [0xEE; 3], "{guard:?} {length} {count}");
+                }
+            }
         }
     }
 
-    let bytes = noise(2100);
+    let bytes = noise(4700);
     check::<T10Dif>(Guard::Crc16, &bytes);
     check::<Castagnoli>(Guard::Crc32c, &bytes);
     check::<Nvme>(Guard::Crc64, &bytes);

@@ -18,6 +18,12 @@ pub(in crate::crc) fn is_supported() -> bool {
     pclmul::is_supported() && is_x86_feature_detected!("vpclmulqdq") && is_x86_feature_detected!("avx2")
 }
 
+/// As [`fold::update`].
+#[target_feature(enable = "pclmulqdq,ssse3,sse4.1,vpclmulqdq,avx2")]
+pub(in crate::crc) fn update<P: Polynomial>(state: u64, bytes: &[u8], ahead: Ahead) -> u64 {
+    fold::update::<P, Avx2>(isa(), state, bytes, ahead)
+}
+
 /// As [`fold::blocks`].
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1,vpclmulqdq,avx2")]
 pub(in crate::crc) fn blocks<P: Polynomial>(

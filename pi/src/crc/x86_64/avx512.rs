@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 use super::pclmul::{self, Pclmul};
 use crate::crc::ahead::Ahead;
 use crate::crc::fold;
-use crate::crc::lanes::Isa;
+use crate::crc::lanes::{FourLanes, Isa};
 use crate::crc::params::{Form, Pair, Polynomial};
 
 /// Proof that the CPU has VPCLMULQDQ and AVX-512 F, BW, DQ and VL, GFNI, and what [`Pclmul`] proves.
@@ -27,7 +27,13 @@ pub(in crate::crc) fn is_supported() -> bool {
         && is_x86_feature_detected!("avx512vl")
 }
 
-/// As [`fold::blocks`].
+/// As [`fold::update`].
+#[target_feature(enable = "pclmulqdq,ssse3,sse4.1,vpclmulqdq,gfni,avx512f,avx512bw,avx512dq,avx512vl")]
+pub(in crate::crc) fn update<P: Polynomial>(state: u64, bytes: &[u8], ahead: Ahead) -> u64 {
+    fold::update::<P, Avx512>(isa(), state, bytes, ahead)
+}
+
+/// As [`fold::blocks_by_four`].
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1,vpclmulqdq,gfni,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(in crate::crc) fn blocks<P: Polynomial>(
     init: u64,
@@ -37,7 +43,7 @@ pub(in crate::crc) fn blocks<P: Polynomial>(
     states: &mut [u64],
     ahead: Ahead,
 ) {
-    fold::blocks::<P, Avx512>(isa(), init, src, stride, length, states, ahead);
+    fold::blocks_by_four::<P, Avx512>(isa(), init, src, stride, length, states, ahead);
 }
 
 /// As [`fold::stream`].
@@ -46,7 +52,7 @@ pub(in crate::crc) fn stream(src: &[u8], dst: &mut [u8], ahead: Ahead) {
     fold::stream(isa(), src, dst, ahead);
 }
 
-/// As [`fold::copy_blocks`].
+/// As [`fold::copy_blocks_by_four`].
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1,vpclmulqdq,gfni,avx512f,avx512bw,avx512dq,avx512vl")]
 pub(in crate::crc) fn copy_blocks<P: Polynomial>(
     init: u64,
@@ -57,7 +63,7 @@ pub(in crate::crc) fn copy_blocks<P: Polynomial>(
     length: usize,
     states: &mut [u64],
 ) {
-    fold::copy_blocks::<P, Avx512>(isa(), init, src, stride, dst, dst_stride, length, states);
+    fold::copy_blocks_by_four::<P, Avx512>(isa(), init, src, stride, dst, dst_stride, length, states);
 }
 
 /// As [`fold::stream_blocks`].
@@ -215,6 +221,40 @@ impl Isa for Avx512 {
     }
 }
 
+impl FourLanes for Avx512 {
+    #[inline(always)]
+    fn transpose(self, vectors: [__m512i; 4]) -> [__m512i; 4] {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { transpose(vectors) }
+    }
+
+    #[inline(always)]
+    fn mul_low_wide(self, a: __m512i, b: __m512i) -> __m512i {
+        // SAFETY: `self` proves VPCLMULQDQ and AVX-512F.
+        unsafe { _mm512_clmulepi64_epi128::<0x00>(a, b) }
+    }
+
+    #[inline(always)]
+    fn raise_wide(self, value: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512BW.
+        unsafe { _mm512_bslli_epi128::<8>(value) }
+    }
+
+    #[inline(always)]
+    fn lower_wide(self, value: __m512i) -> __m512i {
+        // SAFETY: `self` proves AVX-512BW.
+        unsafe { _mm512_bsrli_epi128::<8>(value) }
+    }
+
+    #[inline(always)]
+    fn highs(self, value: __m512i) -> [u64; 4] {
+        let mut halves = [0; 8];
+        // SAFETY: `self` proves AVX-512F; the array holds the 64 bytes that are written.
+        unsafe { _mm512_storeu_si512((&raw mut halves).cast(), value) };
+        [halves[1], halves[3], halves[5], halves[7]]
+    }
+}
+
 /// The matrix that reverses the bits of a byte, for `gf2p8affineqb`.
 const REVERSAL: i64 = 0x8040_2010_0804_0201_u64.cast_signed();
 
@@ -228,6 +268,19 @@ fn reverse_bits(value: __m128i) -> __m128i {
 #[target_feature(enable = "avx512f,gfni")]
 fn reverse_bits_wide(value: __m512i) -> __m512i {
     _mm512_gf2p8affine_epi64_epi8::<0>(value, _mm512_set1_epi64(REVERSAL))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn transpose([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let (ab_front, ab_back) = (_mm512_shuffle_i64x2::<0x44>(a, b), _mm512_shuffle_i64x2::<0xEE>(a, b));
+    let (cd_front, cd_back) = (_mm512_shuffle_i64x2::<0x44>(c, d), _mm512_shuffle_i64x2::<0xEE>(c, d));
+    [
+        _mm512_shuffle_i64x2::<0x88>(ab_front, cd_front),
+        _mm512_shuffle_i64x2::<0xDD>(ab_front, cd_front),
+        _mm512_shuffle_i64x2::<0x88>(ab_back, cd_back),
+        _mm512_shuffle_i64x2::<0xDD>(ab_back, cd_back),
+    ]
 }
 
 #[inline]

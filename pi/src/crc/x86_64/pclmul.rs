@@ -21,6 +21,12 @@ pub(in crate::crc) fn is_supported() -> bool {
         && is_x86_feature_detected!("avx")
 }
 
+/// As [`fold::update`].
+#[target_feature(enable = "pclmulqdq,ssse3,sse4.1,avx")]
+pub(in crate::crc) fn update<P: Polynomial>(state: u64, bytes: &[u8], ahead: Ahead) -> u64 {
+    fold::update::<P, Pclmul>(Pclmul(()), state, bytes, ahead)
+}
+
 /// As [`fold::blocks`].
 #[target_feature(enable = "pclmulqdq,ssse3,sse4.1,avx")]
 pub(in crate::crc) fn blocks<P: Polynomial>(
