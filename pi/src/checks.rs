@@ -67,6 +67,15 @@ pub struct Tags {
     pub ref_tag: u64,
 }
 
+/// Whether the reference tag counts from block to block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RefTags {
+    /// It increases by one a block, modulo its width.
+    Counting,
+    /// It is the same in every block.
+    Constant,
+}
+
 /// Whether a stored escape value (application tag FFFFh; for type 3 also a reference tag of all ones) switches off
 /// all checks of its block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -76,4 +85,8 @@ pub enum Escape {
     Honoured,
     /// It does not: SCSI writes to a unit with `NO_PI_CHK` = 0.
     Ignored,
+    /// An application tag of FFFFh does, whatever the type (RDMA signatures, `app_escape`).
+    AppTag,
+    /// It does together with a reference tag of all ones, whatever the type (RDMA signatures, `ref_escape`).
+    AppAndRefTag,
 }

@@ -4,7 +4,7 @@
 //! rule, and the order in which mismatches are reported (spec: blocks ascending; in a block escape, guard,
 //! application tag, storage tag, reference tag). The operations over buffers are in the files beside it.
 
-use crate::checks::{Checks, Escape, PiType, Tags};
+use crate::checks::{Checks, Escape, PiType, RefTags, Tags};
 use crate::crc::{self, Checksum, Kernel};
 use crate::error::{ContextError, PiMismatch};
 use crate::format::{Format, Guard, low_bits, truncate};
@@ -34,6 +34,8 @@ pub struct PiContext {
     compared: u128,
     /// What computes checksums.
     pub(crate) kernel: Kernel,
+    /// State of a guard's checksum before the first byte.
+    pub(crate) seed: u64,
     /// Computes guards.
     pub(crate) generating: &'static Checksum,
     /// Computes guards where they are checked, and nothing where they are not.
@@ -96,6 +98,7 @@ impl PiContext {
             ref_step,
             compared,
             kernel,
+            seed: generating.init,
             generating,
             checking,
         })
@@ -105,6 +108,28 @@ impl PiContext {
     #[must_use]
     pub fn with_escape(mut self, escape: Escape) -> Self {
         self.escape = escape;
+        self
+    }
+
+    /// Returns this description with reference tags that count or don't, whatever the type says.
+    #[must_use]
+    pub fn with_ref_tags(mut self, ref_tags: RefTags) -> Self {
+        self.ref_step = u64::from(ref_tags == RefTags::Counting);
+        self
+    }
+
+    /// Returns this description with guards whose checksum starts from `seed` instead of [`Guard::seed`]; bits that the guard
+    /// has not are ignored. RDMA signatures can be told to; no standard's tuples are like that.
+    #[must_use]
+    pub fn with_guard_seed(mut self, seed: u64) -> Self {
+        self.seed = seed & low_bits(guard_width(&self.format));
+        self
+    }
+
+    /// Returns the description of what follows the first `blocks` blocks of this transfer.
+    #[must_use]
+    pub fn from_block(mut self, blocks: u64) -> Self {
+        self.tags.ref_tag = self.ref_tag(blocks);
         self
     }
 
@@ -253,6 +278,16 @@ impl PiContext {
         self.check_tuple(&rest[..self.format.tuple_size()], state, block)
     }
 
+    /// The bits of some fields in a tuple.
+    pub(crate) fn bits_of(&self, fields: Checks) -> u128 {
+        let format = &self.format;
+        let field = |chosen: bool, bits: u128| if chosen { bits } else { 0 };
+        field(fields.guard, guard_bits(format))
+            | field(fields.app_tag, 0xFFFF << format.guard().space_bits())
+            | field(fields.storage_tag, format.join_space(u64::MAX, 0))
+            | field(fields.ref_tag, format.join_space(0, u64::MAX))
+    }
+
     /// The whole tuple that block `block` should have.
     #[inline]
     pub(crate) fn expected(&self, guard: u64, block: u64) -> u128 {
@@ -284,9 +319,13 @@ impl PiContext {
     pub(crate) fn is_escaped(&self, stored: u128) -> bool {
         let app_tag = truncate(stored >> self.format.guard().space_bits()) & 0xFFFF;
         let ref_ones = self.format.join_space(0, u64::MAX);
-        self.escape == Escape::Honoured
-            && app_tag == 0xFFFF
-            && (self.pi_type != PiType::Type3 || stored & ref_ones == ref_ones)
+        let with_ref_tag = match self.escape {
+            Escape::Ignored => return false,
+            Escape::Honoured => self.pi_type == PiType::Type3,
+            Escape::AppTag => false,
+            Escape::AppAndRefTag => true,
+        };
+        app_tag == 0xFFFF && (!with_ref_tag || stored & ref_ones == ref_ones)
     }
 }
 
@@ -304,9 +343,18 @@ pub(crate) fn units(bytes: usize, size: usize) -> usize {
 
 /// The bits of the guard in a tuple of `format`.
 fn guard_bits(format: &Format) -> u128 {
-    let bits = format.guard().size() * 8;
-    let shift = format.tuple_size() * 8 - bits;
-    u128::from(u64::MAX >> (64 - bits)) << shift
+    let bits = guard_width(format);
+    let shift = format.tuple_size() * 8 - usize::from(bits);
+    u128::from(low_bits(bits)) << shift
+}
+
+/// Bits of the guard.
+fn guard_width(format: &Format) -> u8 {
+    match format.guard() {
+        Guard::Crc16 | Guard::Ip => 16,
+        Guard::Crc32c => 32,
+        Guard::Crc64 => 64,
+    }
 }
 
 /// Reads a tuple of 8 or 16 bytes as one big-endian number.

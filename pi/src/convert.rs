@@ -43,8 +43,8 @@ impl PiContext {
         let guard_shift = (tuple_size - to.size()) * 8;
         let mut block = 0;
         while block < blocks {
-            let count = self.data_states(self.checking, &mut checked, &mut old, Ahead::NONE);
-            let again = self.data_states(outgoing, &mut guarded, &mut new, Ahead::NONE);
+            let count = self.data_states(self.checking, self.seed, &mut checked, &mut old, Ahead::NONE);
+            let again = self.data_states(outgoing, outgoing.init, &mut guarded, &mut new, Ahead::NONE);
             assert_eq!(count, again, "both cursors walk the same segments");
             for (old, new) in old.iter_mut().zip(&mut new).take(count) {
                 metadata.pieces(self.lead(), |piece| {

@@ -82,11 +82,12 @@ impl Copy<'_> {
     }
 }
 
-/// Copies `count` bytes of one block, wherever segments end, and returns the checksum state after them. A short block that
-/// lies without a gap on one side has its checksum computed there, at once: copying it costs less than a checksum that stops
+/// Copies `count` bytes of one block, wherever segments end, and returns the checksum state after them, from `seed` on. A short
+/// block that lies without a gap on one side has its checksum computed there, at once: copying it costs less than a checksum that stops
 /// where pieces end.
 pub(crate) fn copy_pieces(
     checksum: &Checksum,
+    seed: u64,
     source: &mut Cursor<'_, '_>,
     target: &mut CursorMut<'_, '_>,
     count: usize,
@@ -95,15 +96,15 @@ pub(crate) fn copy_pieces(
         if source.contiguous() >= count {
             let block = source.take(count);
             target.write(block);
-            return checksum.update(checksum.init, block);
+            return checksum.update(seed, block);
         }
         if target.contiguous() >= count {
             let block = target.take(count);
             source.read(block);
-            return checksum.update(checksum.init, block);
+            return checksum.update(seed, block);
         }
     }
-    let mut state = checksum.init;
+    let mut state = seed;
     source.pieces(count, |piece| {
         let mut rest = piece;
         target.pieces(piece.len(), |to| {

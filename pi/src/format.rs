@@ -42,6 +42,15 @@ impl Guard {
         }
     }
 
+    /// State of its checksum before the first byte, as it stands in a register: what every standard says.
+    pub const fn seed(self) -> u64 {
+        match self {
+            Self::Crc16 | Self::Ip => 0,
+            Self::Crc32c => u32::MAX as u64,
+            Self::Crc64 => u64::MAX,
+        }
+    }
+
     /// Bytes of the whole tuple: 8 or 16.
     pub const fn tuple_size(self) -> usize {
         match self {

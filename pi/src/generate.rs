@@ -29,7 +29,7 @@ impl PiContext {
         let mut states = [0; BATCH];
         let mut block = 0;
         while block < blocks {
-            let count = self.data_states(self.generating, &mut source, &mut states, Ahead::NONE);
+            let count = self.data_states(self.generating, self.seed, &mut source, &mut states, Ahead::NONE);
             for state in &states[..count] {
                 self.seal_streamed(&mut metadata, *state, block);
                 block += 1;
@@ -51,21 +51,14 @@ impl PiContext {
         while block < blocks {
             let run = units(target.contiguous(), stride).min(BATCH);
             if run == 0 {
-                let mut state = self.generating.init;
+                let mut state = self.seed;
                 target.pieces(self.block(), |piece| state = self.generating.update(state, piece));
                 self.seal_streamed(&mut target, state, block);
                 block += 1;
                 continue;
             }
             let chunk = target.take(run * stride);
-            self.generating.blocks(
-                self.generating.init,
-                chunk,
-                stride,
-                covered,
-                &mut states[..run],
-                Ahead::NONE,
-            );
+            self.generating.blocks(self.seed, chunk, stride, covered, &mut states[..run], Ahead::NONE);
             self.write_tuples(chunk, stride, covered, &states[..run], block);
             block += run;
         }
@@ -78,7 +71,7 @@ impl PiContext {
     /// When `md` is not one metadata for each of some blocks.
     pub fn generate_zeroes(&self, md: &mut [u8]) {
         assert_eq!(md.len() % self.metadata(), 0, "metadata holds whole blocks");
-        let state = self.generating.update_fill(self.generating.init, 0, self.block() + self.lead());
+        let state = self.generating.update_fill(self.seed, 0, self.block() + self.lead());
         let tuple = self.lead()..self.lead() + self.format().tuple_size();
         md.fill(0);
         for (block, md) in md.chunks_exact_mut(self.metadata()).enumerate() {
@@ -124,10 +117,11 @@ impl PiContext {
     }
 
     /// Takes as many blocks of user data from `source` as lie without a gap, at least one and at most [`BATCH`], puts
-    /// their checksum states into `states`, and returns how many they are. Fetches `ahead` meanwhile.
+    /// their checksum states, from `seed` on, into `states`, and returns how many they are. Fetches `ahead` meanwhile.
     pub(crate) fn data_states(
         &self,
         checksum: &Checksum,
+        seed: u64,
         source: &mut Cursor<'_, '_>,
         states: &mut [u64; BATCH],
         ahead: Ahead,
@@ -135,12 +129,12 @@ impl PiContext {
         let size = self.block();
         let run = units(source.contiguous(), size).min(BATCH);
         if run == 0 {
-            states[0] = checksum.init;
+            states[0] = seed;
             source.pieces(size, |piece| states[0] = checksum.update(states[0], piece));
             return 1;
         }
         let chunk = source.take(run * size);
-        checksum.blocks(checksum.init, chunk, size, size, &mut states[..run], ahead.behind(source.ahead()));
+        checksum.blocks(seed, chunk, size, size, &mut states[..run], ahead.behind(source.ahead()));
         run
     }
 }

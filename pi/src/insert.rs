@@ -45,7 +45,7 @@ impl PiContext {
             while block < blocks {
                 let run = copy.run(&source, size, &target, stride);
                 if run == 0 {
-                    let state = copy_pieces(self.generating, &mut source, &mut target, size);
+                    let state = copy_pieces(self.generating, self.seed, &mut source, &mut target, size);
                     self.make_metadata(&mut target, state, block);
                     block += 1;
                     continue;
@@ -54,7 +54,7 @@ impl PiContext {
                 let to = target.take(run * stride);
                 let states = &mut states[..run];
                 copy.fill(to, &source, |stores, to| {
-                    let init = self.generating.init;
+                    let init = self.seed;
                     self.generating.copy_blocks(stores, init, from, size, to, stride, size, states);
                     if self.metadata() == self.format().tuple_size() {
                         self.write_tuples(to, stride, size, states, block);
@@ -100,7 +100,7 @@ impl PiContext {
             while block < blocks {
                 let run = copy.run(&source, size, &target, stride);
                 if run == 0 {
-                    let state = copy_pieces(self.checking, &mut source, &mut target, size);
+                    let state = copy_pieces(self.checking, self.seed, &mut source, &mut target, size);
                     self.check_streamed(&mut metadata, state, block, Some(&mut target))?;
                     block += 1;
                     continue;
@@ -109,7 +109,7 @@ impl PiContext {
                 let to = target.take(run * stride);
                 let states = &mut states[..run];
                 copy.fill(to, &source, |stores, to| {
-                    let init = self.checking.init;
+                    let init = self.seed;
                     self.checking.copy_blocks(stores, init, from, size, to, stride, size, states);
                     let mut rest = to;
                     for state in states {

@@ -41,6 +41,7 @@
 //! | [`strip`](PiContext::strip) | an interleaved stream | data, verified |
 //! | [`split`](PiContext::split), [`join`](PiContext::join) | interleaved, separate | separate, interleaved; verified |
 //! | [`pass`](PiContext::pass) | an interleaved stream | the same, verified, with the same or other tags |
+//! | [`rewrite`](PiContext::rewrite) | separate | metadata with some fields made anew |
 //! | [`remap`](PiContext::remap), [`remap_interleaved`](PiContext::remap_interleaved) | tuples | another numbering |
 //! | [`convert`](PiContext::convert) | separate | another guard, verified |
 //! | [`generate_zeroes`](PiContext::generate_zeroes), [`Format::fill_unwritten`], [`scsi::write_same`] | | metadata of blocks without data |
@@ -61,13 +62,14 @@ pub mod nvme;
 mod pass;
 mod remap;
 mod report;
+mod rewrite;
 pub mod scsi;
 mod sgl;
 mod strip;
 mod unwritten;
 mod verify;
 
-pub use checks::{Checks, Escape, PiType, Tags};
+pub use checks::{Checks, Escape, PiType, RefTags, Tags};
 pub use context::PiContext;
 pub use crc::{Ahead, Kernel, KernelError};
 pub use error::{ContextError, Field, FormatError, PiMismatch};

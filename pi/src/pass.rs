@@ -42,7 +42,7 @@ impl PiContext {
     ///
     /// # Panics
     /// When `stream` is not whole blocks with their metadata, `out` has not its length, or the context in `outgoing`
-    /// has another guard, block size, metadata size or position.
+    /// has another guard or seed, block size, metadata size or position.
     pub fn pass(
         &self,
         stream: &[&[u8]],
@@ -72,7 +72,7 @@ impl PiContext {
             while block < blocks {
                 let run = copy.run(&source, stride, &target, stride);
                 if run == 0 {
-                    let mut state = copy_pieces(checksum, &mut source, &mut target, size);
+                    let mut state = copy_pieces(checksum, self.seed, &mut source, &mut target, size);
                     source.pieces(self.lead(), |piece| {
                         state = checksum.update(state, piece);
                         target.write(piece);
@@ -92,7 +92,7 @@ impl PiContext {
                 let states = &mut states[..run];
                 let covered = size + self.lead();
                 copy.fill(to, &source, |stores, to| {
-                    checksum.copy_blocks(stores, checksum.init, from, stride, to, stride, covered, states);
+                    checksum.copy_blocks(stores, self.seed, from, stride, to, stride, covered, states);
                     for ((state, from), to) in
                         states.iter().zip(from.chunks_exact(stride)).zip(to.chunks_exact_mut(stride))
                     {
@@ -129,7 +129,7 @@ impl PiContext {
     fn assert_same_shape(&self, to: &Self) {
         let shape = |context: &Self| {
             let format = context.format();
-            (format.guard(), format.block_size(), format.metadata_size(), format.position())
+            (format.guard(), context.seed, format.block_size(), format.metadata_size(), format.position())
         };
         assert_eq!(shape(self), shape(to), "tuples are rewritten in blocks of one shape");
     }

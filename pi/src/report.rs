@@ -123,7 +123,7 @@ impl PiContext {
 
     /// The checksum state of one block's data.
     fn scan(&self, source: &mut Cursor<'_, '_>) -> u64 {
-        let mut state = self.generating.init;
+        let mut state = self.seed;
         source.pieces(self.block(), |piece| state = self.generating.update(state, piece));
         state
     }

@@ -77,7 +77,7 @@ impl PiContext {
             while block < blocks {
                 let run = copy.run(&source, stride, &target, size);
                 if run == 0 {
-                    let state = copy_pieces(self.checking, &mut source, &mut target, size);
+                    let state = copy_pieces(self.checking, self.seed, &mut source, &mut target, size);
                     self.check_streamed(&mut source, state, block, kept.as_mut())?;
                     block += 1;
                     continue;
@@ -86,7 +86,7 @@ impl PiContext {
                 let to = target.take(run * size);
                 let states = &mut states[..run];
                 copy.fill(to, &source, |stores, to| {
-                    let init = self.checking.init;
+                    let init = self.seed;
                     self.checking.copy_blocks(stores, init, from, stride, to, size, size, states);
                 });
                 if kept.is_none() && self.lead() == 0 {

@@ -55,7 +55,7 @@ impl PiContext {
         let mut states = [0; BATCH];
         let mut block = 0;
         while block < blocks {
-            let count = self.data_states(self.checking, &mut source, &mut states, ahead);
+            let count = self.data_states(self.checking, self.seed, &mut source, &mut states, ahead);
             for state in &states[..count] {
                 self.check_streamed(&mut metadata, *state, block, None)?;
                 block += 1;
@@ -84,14 +84,14 @@ impl PiContext {
         while block < blocks {
             let run = units(source.contiguous(), stride).min(BATCH);
             if run == 0 {
-                let mut state = self.checking.init;
+                let mut state = self.seed;
                 source.pieces(self.block(), |piece| state = self.checking.update(state, piece));
                 self.check_streamed(&mut source, state, block, None)?;
                 block += 1;
                 continue;
             }
             let chunk = source.take(run * stride);
-            self.checking.blocks(self.checking.init, chunk, stride, covered, &mut states[..run], Ahead::NONE);
+            self.checking.blocks(self.seed, chunk, stride, covered, &mut states[..run], Ahead::NONE);
             self.check_tuples(chunk, stride, covered, &states[..run], block)?;
             block += run;
         }

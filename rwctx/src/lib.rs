@@ -9,6 +9,7 @@ pub mod device;
 pub mod mem;
 pub mod plan;
 pub mod remote;
+pub mod signature;
 pub mod sq;
 pub mod wc;
 pub mod wr;

@@ -19,6 +19,11 @@ pub struct Sge {
 }
 
 impl Sge {
+    /// Whether `next` goes on where it ends.
+    pub(crate) fn ends_at(&self, next: &Self) -> bool {
+        self.lkey == next.lkey && self.addr.checked_add(u64::from(self.length)) == Some(next.addr)
+    }
+
     /// How far behind the start of `whole` it begins, if it lies inside.
     pub(crate) fn offset_in(&self, whole: &Self) -> Option<u64> {
         let offset = self.addr.checked_sub(whole.addr)?;
