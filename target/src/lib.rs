@@ -9,5 +9,6 @@ pub mod metrics;
 pub mod nvmf;
 pub mod reactor;
 pub mod request;
+pub mod scsi;
 pub mod serve;
 pub mod stats;

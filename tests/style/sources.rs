@@ -24,6 +24,7 @@ const SANS_IO: [&str; 12] = [
     "rwctx/src/sq.rs",
     "rwctx/src/device/soft/",
     "target/src/nvmf/",
+    "target/src/scsi/",
     "target/src/config/reader.rs",
     "target/src/config/nvme.rs",
     "target/src/config/volume.rs",
