@@ -12,6 +12,7 @@ pub struct SqCredits<T> {
     available: u32,
     waiting: VecDeque<(T, u32)>,
     waits: u64,
+    closed: bool,
 }
 
 /// Whether credits were taken.
@@ -23,17 +24,22 @@ pub enum Take {
     Queued,
     /// More than the queue has in all: it will never do.
     TooMany,
+    /// The queue was closed: nobody gets any more.
+    Closed,
 }
 
 impl<T> SqCredits<T> {
     /// All of a send queue's entries; room for `waiters` names without allocating.
     #[must_use]
     pub fn new(depth: u32, waiters: usize) -> Self {
-        Self { depth, available: depth, waiting: VecDeque::with_capacity(waiters), waits: 0 }
+        Self { depth, available: depth, waiting: VecDeque::with_capacity(waiters), waits: 0, closed: false }
     }
 
     /// Takes `entries` credits, or queues `waiter` behind those who wait.
     pub fn take(&mut self, waiter: T, entries: u32) -> Take {
+        if self.closed {
+            return Take::Closed;
+        }
         if entries > self.depth {
             return Take::TooMany;
         }
@@ -62,9 +68,17 @@ impl<T> SqCredits<T> {
         self.waiting.pop_front().map(|(waiter, _)| waiter)
     }
 
-    /// Drops all waiters (the queue pair failed) and hands their names out.
-    pub fn drain_waiting(&mut self) -> impl Iterator<Item = T> + '_ {
+    /// Closes it (the queue pair failed): drops all waiters and hands their names out. Whoever asks from now on gets
+    /// [`Take::Closed`].
+    pub fn close(&mut self) -> impl Iterator<Item = T> + '_ {
+        self.closed = true;
         self.waiting.drain(..).map(|(waiter, _)| waiter)
+    }
+
+    /// Whether somebody who asked for one credit would get it now ("write space"): never while others wait.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        !self.closed && self.waiting.is_empty() && self.available > 0
     }
 
     /// Credits not taken.
@@ -111,7 +125,26 @@ mod tests {
         sq.take(1, 1);
         sq.take(2, 1);
         sq.take(3, 1);
-        assert_eq!(sq.drain_waiting().collect::<Vec<_>>(), [2, 3]);
+        assert_eq!(sq.close().collect::<Vec<_>>(), [2, 3]);
         assert_eq!(sq.next_ready(), None);
+        // Credits still come back, for nobody.
+        sq.give(1);
+        assert_eq!((sq.take(4, 1), sq.take(5, 2), sq.available()), (Take::Closed, Take::Closed, 1));
+        assert!(!sq.has_room());
+    }
+
+    #[test]
+    fn there_is_room_only_while_nobody_waits() {
+        let mut sq = SqCredits::new(2, 4);
+        assert!(sq.has_room());
+        sq.take('a', 2);
+        assert!(!sq.has_room());
+        sq.take('b', 2);
+        sq.give(1);
+        assert!(!sq.has_room(), "one credit is free, but b waits");
+        sq.give(1);
+        assert_eq!(sq.next_ready(), Some('b'));
+        sq.give(1);
+        assert!(sq.has_room());
     }
 }

@@ -460,7 +460,7 @@ impl Queue {
         match self.credits.take(id, wqes) {
             Take::Taken => self.post_fetch_now(core, id),
             Take::Queued => Post::Waiting,
-            Take::TooMany => Post::Dead,
+            Take::TooMany | Take::Closed => Post::Dead,
         }
     }
 
@@ -492,7 +492,7 @@ impl Queue {
         match self.credits.take(id, request.ctx.wqes() + 1) {
             Take::Taken => core.responses.push(Token { queue: self.index, request: id }),
             Take::Queued => {}
-            Take::TooMany => core.close_later(self.index),
+            Take::TooMany | Take::Closed => core.close_later(self.index),
         }
     }
 
@@ -581,7 +581,7 @@ impl Queue {
         // It exists: destroyed here only.
         let _ = core.device.destroy_qp(self.qpn);
         self.waiting.clear();
-        self.credits.drain_waiting().for_each(drop);
+        self.credits.close().for_each(drop);
         for request in &mut self.requests {
             if !request.with_engine {
                 request.clear();
