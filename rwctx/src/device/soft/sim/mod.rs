@@ -10,6 +10,7 @@ mod cases;
 mod hostile;
 mod judge;
 mod pair;
+mod segments;
 mod tests;
 
 use std::collections::HashMap;
