@@ -29,7 +29,7 @@ pub struct PiContext {
     /// The bits of the reference tag.
     ref_mask: u64,
     /// What the reference tag counts up by: 1, or 0 for type 3.
-    ref_step: u64,
+    ref_step: u8,
     /// Bits of a tuple in which a difference is a mismatch.
     compared: u128,
     /// What computes checksums.
@@ -84,7 +84,7 @@ impl PiContext {
             Guard::Crc64 => 0,
         };
         let ref_mask = low_bits(format.ref_tag_bits());
-        let ref_step = u64::from(pi_type != PiType::Type3);
+        let ref_step = u8::from(pi_type != PiType::Type3);
         let generating = kernel.checksum(format.guard());
         let checking = if checks.guard { generating } else { crc::null() };
         Ok(Self {
@@ -114,7 +114,7 @@ impl PiContext {
     /// Returns this description with reference tags that count or don't, whatever the type says.
     #[must_use]
     pub fn with_ref_tags(mut self, ref_tags: RefTags) -> Self {
-        self.ref_step = u64::from(ref_tags == RefTags::Counting);
+        self.ref_step = u8::from(ref_tags == RefTags::Counting);
         self
     }
 
@@ -300,7 +300,7 @@ impl PiContext {
     /// The reference tag that block `block` should have.
     #[inline]
     fn ref_tag(&self, block: u64) -> u64 {
-        self.tags.ref_tag.wrapping_add(block.wrapping_mul(self.ref_step)) & self.ref_mask
+        self.tags.ref_tag.wrapping_add(block.wrapping_mul(self.ref_step.into())) & self.ref_mask
     }
 
     /// Finds out whether a difference in a compared bit counts, and in which field it is.
