@@ -9,7 +9,8 @@
 #
 #   vmlinuz-6.1  initrd-6.1     boots, loads what the root disk needs, mounts it, runs agent.sh
 #   vmlinuz-6.12 initrd-6.12
-#   root.img                    ext4: busybox, nvme-cli, fio, iproute2, e2fsprogs and both kernels' modules
+#   root.img                    ext4: busybox, nvme-cli, fio, iproute2, e2fsprogs and both kernels' modules; in /opt/fio
+#                               another fio, one that knows protection information, with its own loader and libraries
 #
 # Idempotent: what is there and belongs to this script's version is kept, without a word to the network.
 set -eu
@@ -22,6 +23,10 @@ keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 suites_6_1="bookworm"
 suites_6_12="bookworm-backports trixie"
 
+# Where fio knows protection information, 64-bit guards too: from this version on.
+suite_fio="trixie"
+version_fio="3.39"
+
 packages="qemu-system-x86 busybox-static iproute2 nvme-cli fio e2fsprogs coreutils diffutils
           dash util-linux kmod cpio zstd xz-utils tar debian-archive-keyring"
 
@@ -32,7 +37,7 @@ boot_modules="virtio_pci virtio_blk crc32c_generic ext4"
 # them: without crc32_generic rdma_rxe does not start.
 modules="$boot_modules virtio_net rdma_rxe rdma_cm rdma_ucm ib_uverbs nvme nvme-rdma nvmet nvmet-rdma null_blk loop
          crc32_generic crct10dif_generic
-         sch_netem sch_ingress ifb act_mirred cls_matchall"
+         sch_netem sch_ingress ifb act_mirred cls_matchall cls_u32 act_pedit"
 
 # Programs in the root image besides busybox's. Busybox has a dd and a cmp of its own, with other options.
 # The shell is dash: busybox's runs its own applets even where the real program stands in PATH.
@@ -84,19 +89,24 @@ private_apt() {
         -o APT::Sandbox::User=root "$@"
 }
 
+# use_suite SUITE: fetches apt's lists of another suite
+use_suite() {
+    uri=$(mirror)
+    # Without lists, as in a fresh container, apt names no mirror.
+    [ -n "$uri" ] || { as_root apt-get update -q >"$cache/apt.log" 2>&1 || true; uri=$(mirror); }
+    [ -n "$uri" ] || die "no Debian mirror among apt's sources (apt-get indextargets)"
+    mkdir -p "$cache/apt/$1/lists/partial" "$cache/apt/$1/cache/archives/partial"
+    echo "deb [signed-by=$keyring] $uri $1 main" >"$cache/apt/$1/sources.list"
+    private_apt "$1" apt-get update >"$cache/apt.log" 2>&1
+}
+
 # fetch_kernel SERIES SUITE...: leaves the unpacked package in kernel-SERIES/
 fetch_kernel() {
     series=$1
     shift
     [ -e "$cache/kernel-$series/version" ] && return 0
-    uri=$(mirror)
-    # Without lists, as in a fresh container, apt names no mirror.
-    [ -n "$uri" ] || { as_root apt-get update -q >"$cache/apt.log" 2>&1 || true; uri=$(mirror); }
-    [ -n "$uri" ] || die "no Debian mirror among apt's sources (apt-get indextargets)"
     for suite in "$@"; do
-        mkdir -p "$cache/apt/$suite/lists/partial" "$cache/apt/$suite/cache/archives/partial"
-        echo "deb [signed-by=$keyring] $uri $suite main" >"$cache/apt/$suite/sources.list"
-        private_apt "$suite" apt-get update >"$cache/apt.log" 2>&1 || { say "no lists for $suite"; continue; }
+        use_suite "$suite" || { say "no lists for $suite"; continue; }
         package=$(private_apt "$suite" apt-cache depends linux-image-amd64 | sed -n "s/^ *Depends: \(linux-image-$series\.[^ ]*\)$/\1/p" | head -n 1)
         [ -n "$package" ] && break
     done
@@ -113,6 +123,40 @@ fetch_kernel() {
     version=${package#linux-image-}
     depmod -b "$cache/kernel-$series" "$version"
     echo "$version" >"$cache/kernel-$series/version"
+}
+
+# fetch_fio: leaves bin/fio, and in lib/ its loader and libraries, in fio/
+fetch_fio() {
+    [ -e "$cache/fio/version" ] && return 0
+    use_suite "$suite_fio" || die "no lists for $suite_fio: $(tail -n 3 "$cache/apt.log")"
+    say "downloading fio from $suite_fio"
+    archives=$cache/download unpacked=$cache/unpacked
+    rm -rf "$cache/fio" "$archives" "$unpacked"
+    mkdir -p "$archives/partial" "$cache/fio/bin" "$cache/fio/lib"
+    # As for a machine on which nothing is installed: apt then fetches every library.
+    : >"$cache/apt/$suite_fio/status"
+    private_apt "$suite_fio" apt-get install -y --no-install-recommends --download-only \
+        -o "Dir::State::status=$cache/apt/$suite_fio/status" -o "Dir::Cache::archives=$archives" fio >"$cache/apt.log" 2>&1 ||
+        die "cannot download fio: $(tail -n 3 "$cache/apt.log")"
+    version=$(dpkg-deb -f "$archives"/fio_*.deb Version)
+    dpkg --compare-versions "$version" ge "$version_fio" || die "fio of $suite_fio is $version: need $version_fio"
+    for package in "$archives"/fio_*.deb "$archives"/lib*.deb "$archives"/zlib1g_*.deb; do
+        case $package in */libpython*) ;; *) dpkg -x "$package" "$unpacked" ;; esac
+    done
+    libraries=$unpacked/usr/lib/x86_64-linux-gnu
+    loader=$libraries/ld-linux-x86-64.so.2
+    "$loader" --library-path "$libraries:$libraries/ceph" --list "$unpacked/usr/bin/fio" >"$cache/fio/list" ||
+        die "fio of $suite_fio can't be loaded: $(grep 'not found' "$cache/fio/list")"
+    sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p' "$cache/fio/list" | while read -r library; do
+        # One of this machine's own would be older than what asks for it.
+        case $library in "$libraries"/*) cp -L "$library" "$cache/fio/lib/" ;; *) die "no $suite_fio package has ${library##*/}" ;; esac
+    done
+    cp -L "$loader" "$cache/fio/lib/"
+    cp "$unpacked/usr/bin/fio" "$cache/fio/bin/"
+    "$cache/fio/lib/${loader##*/}" --library-path "$cache/fio/lib" "$cache/fio/bin/fio" --enghelp=io_uring_cmd | grep -q '^pi_chk ' ||
+        die "fio $version knows no protection information (fio --enghelp=io_uring_cmd)"
+    rm -rf "$archives" "$unpacked" "$cache/fio/list"
+    echo "$version" >"$cache/fio/version"
 }
 
 # copy_modules SERIES ROOT NAME...: the named modules, what they depend on, and an index of them
@@ -177,7 +221,8 @@ build_root() {
             *) cp -L "$library" "$root/usr/lib/x86_64-linux-gnu/" ;;
         esac
     done
-    mkdir -p "$root/lib"
+    mkdir -p "$root/lib" "$root/opt"
+    cp -r "$cache/fio" "$root/opt/"
     ln -s ../usr/lib/x86_64-linux-gnu "$root/lib/x86_64-linux-gnu"
     ln -sf ../usr/bin/dash "$root/bin/sh"
     ln -s ../usr/bin/e2fsck "$root/sbin/fsck.ext4"
@@ -203,11 +248,12 @@ install_packages
 fetch_kernel 6.1 $suites_6_1
 # shellcheck disable=SC2086
 fetch_kernel 6.12 $suites_6_12
+fetch_fio
 
-# The images follow from this script, the initramfs' init, the kernels and the installed tools.
+# The images follow from this script, the initramfs' init, the kernels, fio and the installed tools.
 stamp=$(
     {
-        cat "$here/prepare.sh" "$here/guest/init.sh" "$cache"/kernel-*/version
+        cat "$here/prepare.sh" "$here/guest/init.sh" "$cache"/kernel-*/version "$cache/fio/version"
         # shellcheck disable=SC2086
         dpkg-query -W $packages
     } | sha256sum | cut -d' ' -f1
@@ -220,4 +266,4 @@ if [ "$(cat "$cache/stamp" 2>/dev/null)" != "$stamp" ]; then
     build_initrd 6.12
     echo "$stamp" >"$cache/stamp"
 fi
-say "ready: kernels $(cat "$cache/kernel-6.1/version") and $(cat "$cache/kernel-6.12/version")"
+say "ready: kernels $(cat "$cache/kernel-6.1/version") and $(cat "$cache/kernel-6.12/version"), fio $(cat "$cache/fio/version")"
