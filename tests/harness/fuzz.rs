@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use intact::cli;
 use intact::config::{Config, FileState};
-use intact::nvmf::command::{Command, QueueKind};
+use intact::nvmf::command::{Command, DataPointer, MAX_SGL_DESCRIPTORS, QueueKind, SglList};
 use intact::nvmf::validate::{IoLimits, IoPlan, NamespaceView, WireForm, validate};
 use intact::nvmf::wire::private_data::QueueRequest;
 use intact::nvmf::wire::sqe::{SQE_LEN, Sqe};
@@ -219,8 +219,18 @@ pub fn capsule(input: &[u8]) {
     assert_eq!(again, Ok(Command::Io(command)));
 
     const CAPSULE_DATA_MAX: usize = 8192;
+    let (mut list, mut sgl_len) = (SglList::new(), command.dptr.length());
     if let Ok(Some(range)) = command.dptr.in_capsule_range(data.len(), CAPSULE_DATA_MAX) {
         assert!(range.start < range.end && range.end <= data.len().min(CAPSULE_DATA_MAX));
+        if matches!(command.dptr, DataPointer::LastSegment { .. }) && list.parse(&data[range]).is_ok() {
+            sgl_len = list.length();
+            let all: u64 = list.segments().iter().map(|segment| u64::from(segment.length)).sum();
+            assert_eq!(all, u64::from(sgl_len));
+            assert!(list.segments().len() <= MAX_SGL_DESCRIPTORS);
+            assert!(
+                list.segments().iter().all(|s| s.length > 0 && s.at.checked_add(s.length.into()).is_some())
+            );
+        }
     }
     let (block_size, metadata_size) =
         [(4096, 0), (512, 8), (4096, 8), (4096, 16)][usize::from(choice >> 1 & 3)];
@@ -242,11 +252,11 @@ pub fn capsule(input: &[u8]) {
     let extended_formats =
         if choice & 0x40 != 0 { ExtendedFormats::Enabled } else { ExtendedFormats::Disabled };
     let limits = IoLimits { max_data: 1 << 20, extended_formats };
-    if let Ok(IoPlan::Blocks(plan)) = validate(&command, &namespace, &limits) {
+    if let Ok(IoPlan::Blocks(plan)) = validate(&command, sgl_len, &namespace, &limits) {
         assert!(plan.blocks > 0 && plan.slba + u64::from(plan.blocks) <= namespace.blocks);
         assert!(plan.data_len <= limits.max_data && plan.data_len == plan.blocks * block_size);
         assert_eq!(plan.metadata_len, plan.blocks * u32::from(metadata_size));
-        assert_eq!(plan.wire_len, command.dptr.length());
+        assert_eq!(plan.wire_len, sgl_len);
         assert_eq!(plan.wire_len == 0, matches!(plan.wire, WireForm::None));
     }
 }

@@ -10,6 +10,7 @@ mod data_pointer;
 mod fabrics;
 mod io;
 mod pi_fields;
+mod sgl_list;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ pub use self::data_pointer::DataPointer;
 pub use self::fabrics::{ConnectFields, FabricsCommand, FabricsOp, PropertySize};
 pub use self::io::{BlockRange, IoCommand, IoOp};
 pub use self::pi_fields::PiFields;
+pub use self::sgl_list::{MAX_SGL_DESCRIPTORS, SglList};
 use super::wire::sqe::{FUSE_MASK, PSDT_MASK, PSDT_SGL, Sqe, admin_opcode};
 use super::wire::status::Status;
 

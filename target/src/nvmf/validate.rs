@@ -134,12 +134,18 @@ pub enum IoPlan {
     },
 }
 
-/// Decides whether `command` can be carried out on a namespace, and what it needs.
+/// Decides whether `command` can be carried out on a namespace, and what it needs. `sgl_len` are the bytes that its SGL
+/// describes: [`DataPointer::length`](super::command::DataPointer::length), or
+/// [`SglList::length`](super::command::SglList::length).
 ///
 /// # Errors
 /// The status to complete the command with; nothing has been moved then.
-pub fn validate(command: &IoCommand, ns: &NamespaceView, limits: &IoLimits) -> Result<IoPlan, Status> {
-    let sgl_len = command.dptr.length();
+pub fn validate(
+    command: &IoCommand,
+    sgl_len: u32,
+    ns: &NamespaceView,
+    limits: &IoLimits,
+) -> Result<IoPlan, Status> {
     let (op, range) = match &command.op {
         IoOp::Flush => {
             ns.nvme().check_consent(limits.extended_formats)?;

@@ -3,7 +3,8 @@
 use rwctx::remote::{RemoteAddr, RemoteSegment, Rkey};
 use zerocopy::FromBytes;
 
-use crate::nvmf::wire::sgl::{self, DataBlock, KeyedDataBlock};
+use super::sgl_list::MAX_SGL_DESCRIPTORS;
+use crate::nvmf::wire::sgl::{self, DataBlock, KeyedDataBlock, SGL_DESCRIPTOR_LEN};
 use crate::nvmf::wire::sqe::Sqe;
 use crate::nvmf::wire::status::Status;
 
@@ -27,6 +28,14 @@ pub enum DataPointer {
         /// The response is to invalidate the key (4Fh).
         invalidate: bool,
     },
+    /// In the host's memory in several pieces: type 31h. Their descriptors are in the capsule behind the SQE, and read by
+    /// [`super::SglList`].
+    LastSegment {
+        /// Bytes from there to the first descriptor.
+        offset: u64,
+        /// Bytes of all descriptors: a multiple of 16, not 0.
+        length: u32,
+    },
 }
 
 impl DataPointer {
@@ -34,7 +43,9 @@ impl DataPointer {
     ///
     /// # Errors
     /// `INVALID_FIELD` for a subtype that is not announced and for memory that wraps around the address space,
-    /// `SGL_DESCRIPTOR_TYPE_INVALID` for any other type (segments included: one descriptor a command, as MSDBD says).
+    /// `INVALID_SGL_SEGMENT_DESCRIPTOR` for a last segment of no whole descriptors, `INVALID_NUMBER_OF_SGL_DESCRIPTORS` for
+    /// one of more than MSDBD says, `SGL_DESCRIPTOR_TYPE_INVALID` for any other type (other segments included: the
+    /// transport has none).
     pub fn parse(descriptor: &[u8; 16]) -> Result<Self, Status> {
         match descriptor[15] {
             sgl::IN_CAPSULE => {
@@ -44,21 +55,21 @@ impl DataPointer {
                     length => Self::InCapsule { offset: block.addr.get(), length },
                 })
             }
-            sglid @ (sgl::KEYED | sgl::KEYED_INVALIDATE) => {
-                let block = KeyedDataBlock::read_from_bytes(descriptor).expect("a descriptor has 16 bytes");
-                let [b0, b1, b2] = block.length;
-                let length = u32::from_le_bytes([b0, b1, b2, 0]);
-                if length == 0 {
-                    return Ok(Self::None);
+            sglid @ (sgl::KEYED | sgl::KEYED_INVALIDATE) => Ok(match keyed(descriptor)? {
+                Some(segment) => Self::Keyed { segment, invalidate: sglid == sgl::KEYED_INVALIDATE },
+                None => Self::None,
+            }),
+            sgl::LAST_SEGMENT_IN_CAPSULE => {
+                let block = DataBlock::read_from_bytes(descriptor).expect("a descriptor has 16 bytes");
+                let length = block.length.get();
+                let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+                if bytes == 0 || !bytes.is_multiple_of(SGL_DESCRIPTOR_LEN) {
+                    return Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR);
                 }
-                let at = RemoteAddr { addr: block.addr.get(), rkey: Rkey(block.key.get()) };
-                if at.addr.checked_add(length.into()).is_none() {
-                    return Err(Status::INVALID_FIELD);
+                if bytes > MAX_SGL_DESCRIPTORS * SGL_DESCRIPTOR_LEN {
+                    return Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS);
                 }
-                Ok(Self::Keyed {
-                    segment: RemoteSegment { at, length },
-                    invalidate: sglid == sgl::KEYED_INVALIDATE,
-                })
+                Ok(Self::LastSegment { offset: block.addr.get(), length })
             }
             // A host that moves no data may leave the descriptor zero.
             0 if *descriptor == [0; 16] => Ok(Self::None),
@@ -73,10 +84,11 @@ impl DataPointer {
         let mut out = [0; 16];
         match *self {
             Self::None => out[15] = sgl::KEYED,
-            Self::InCapsule { offset, length } => {
+            Self::InCapsule { offset, length } | Self::LastSegment { offset, length } => {
                 out[..8].copy_from_slice(&offset.to_le_bytes());
                 out[8..12].copy_from_slice(&length.to_le_bytes());
-                out[15] = sgl::IN_CAPSULE;
+                let data = matches!(self, Self::InCapsule { .. });
+                out[15] = if data { sgl::IN_CAPSULE } else { sgl::LAST_SEGMENT_IN_CAPSULE };
             }
             Self::Keyed { segment, invalidate } => {
                 out[..8].copy_from_slice(&segment.at.addr.to_le_bytes());
@@ -88,14 +100,20 @@ impl DataPointer {
         out
     }
 
-    /// Bytes it describes.
+    /// Bytes of data that it describes itself: none of those that a last segment's descriptors do.
     #[must_use]
     pub const fn length(&self) -> u32 {
         match self {
-            Self::None => 0,
+            Self::None | Self::LastSegment { .. } => 0,
             Self::InCapsule { length, .. } => *length,
             Self::Keyed { segment, .. } => segment.length,
         }
+    }
+
+    /// Whether RDMA moves the data.
+    #[must_use]
+    pub const fn is_in_host_memory(&self) -> bool {
+        matches!(self, Self::Keyed { .. } | Self::LastSegment { .. })
     }
 
     /// The key that the response must invalidate, if any.
@@ -108,17 +126,21 @@ impl DataPointer {
     }
 
     /// The part of a capsule's `in_capsule` data (what was received behind the SQE) that an in-capsule descriptor
-    /// names.
+    /// names, as data or as further descriptors.
     ///
     /// # Errors
-    /// `SGL_OFFSET_INVALID` when it reaches past `max` (the capsule size that IOCCSZ announces),
-    /// `SGL_DATA_LENGTH_INVALID` when it reaches past what was received.
+    /// `SGL_OFFSET_INVALID` when it reaches past `max` (the capsule size that IOCCSZ announces); when it reaches past what
+    /// was received `SGL_DATA_LENGTH_INVALID`, or `INVALID_SGL_SEGMENT_DESCRIPTOR` when it names descriptors.
     pub fn in_capsule_range(
         &self,
         received: usize,
         max: usize,
     ) -> Result<Option<std::ops::Range<usize>>, Status> {
-        let Self::InCapsule { offset, length } = *self else { return Ok(None) };
+        let (offset, length, not_received) = match *self {
+            Self::InCapsule { offset, length } => (offset, length, Status::SGL_DATA_LENGTH_INVALID),
+            Self::LastSegment { offset, length } => (offset, length, Status::INVALID_SGL_SEGMENT_DESCRIPTOR),
+            Self::None | Self::Keyed { .. } => return Ok(None),
+        };
         let end = offset.checked_add(u64::from(length)).ok_or(Status::SGL_OFFSET_INVALID)?;
         let (Ok(start), Ok(end)) = (usize::try_from(offset), usize::try_from(end)) else {
             return Err(Status::SGL_OFFSET_INVALID);
@@ -127,21 +149,48 @@ impl DataPointer {
             return Err(Status::SGL_OFFSET_INVALID);
         }
         if end > received {
-            return Err(Status::SGL_DATA_LENGTH_INVALID);
+            return Err(not_received);
         }
         Ok(Some(start..end))
     }
 }
 
-/// Reads the descriptor and checks it against the direction that the opcode's low bits (or FCTYPE's) state.
+/// The memory that a keyed descriptor names; none when it has no bytes.
+pub(super) fn keyed(descriptor: &[u8; SGL_DESCRIPTOR_LEN]) -> Result<Option<RemoteSegment>, Status> {
+    let block = KeyedDataBlock::read_from_bytes(descriptor).expect("a descriptor has 16 bytes");
+    let [b0, b1, b2] = block.length;
+    let length = u32::from_le_bytes([b0, b1, b2, 0]);
+    if length == 0 {
+        return Ok(None);
+    }
+    let at = RemoteAddr { addr: block.addr.get(), rkey: Rkey(block.key.get()) };
+    at.checked_add(length.into()).ok_or(Status::INVALID_FIELD)?;
+    Ok(Some(RemoteSegment { at, length }))
+}
+
+/// As [`io_data_pointer`] for admin and Fabrics commands, which have one descriptor. The low bits of `transfer` state the
+/// direction: an opcode, or FCTYPE.
 pub(super) fn data_pointer(sqe: &Sqe, transfer: u8) -> Result<DataPointer, Status> {
+    match directed(sqe, transfer)? {
+        DataPointer::LastSegment { .. } => Err(Status::SGL_DESCRIPTOR_TYPE_INVALID),
+        dptr => Ok(dptr),
+    }
+}
+
+/// Reads an I/O command's descriptor and checks it against the direction that the opcode's low bits state.
+pub(super) fn io_data_pointer(sqe: &Sqe) -> Result<DataPointer, Status> {
+    directed(sqe, sqe.opc)
+}
+
+fn directed(sqe: &Sqe, transfer: u8) -> Result<DataPointer, Status> {
     let dptr = DataPointer::parse(&sqe.dptr)?;
     match (transfer & 3, &dptr) {
         // Data behind the SQE can only flow to the controller.
         (0b10, DataPointer::InCapsule { .. }) => Err(Status::INVALID_FIELD),
-        (0b00, DataPointer::InCapsule { .. } | DataPointer::Keyed { .. }) => {
-            Err(Status::SGL_DATA_LENGTH_INVALID)
-        }
+        (
+            0b00,
+            DataPointer::InCapsule { .. } | DataPointer::Keyed { .. } | DataPointer::LastSegment { .. },
+        ) => Err(Status::SGL_DATA_LENGTH_INVALID),
         _ => Ok(dptr),
     }
 }

@@ -1,6 +1,6 @@
 //! I/O commands of the NVM Command Set (NVM 3).
 
-use super::data_pointer::data_pointer;
+use super::data_pointer::io_data_pointer;
 use super::{DataPointer, Direction, PiFields, byte, halves};
 use crate::nvmf::wire::sqe::{PSDT_SGL, Sqe, io_opcode, rw_bits};
 use crate::nvmf::wire::status::Status;
@@ -100,7 +100,7 @@ impl IoCommand {
         ) {
             return Err(Status::INVALID_OPCODE);
         }
-        let dptr = data_pointer(sqe, sqe.opc)?;
+        let dptr = io_data_pointer(sqe)?;
         let op = match sqe.opc {
             io_opcode::FLUSH => IoOp::Flush,
             io_opcode::WRITE => {

@@ -147,6 +147,48 @@ fn sgl_forms_that_are_not_announced_are_refused_with_the_right_status() {
 }
 
 #[test]
+fn a_last_segment_in_the_capsule_names_1_to_16_descriptors() {
+    for (length, parsed) in [
+        (0, Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR)),
+        (8, Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR)),
+        (40, Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR)),
+        (16, Ok(())),
+        (256, Ok(())),
+        (272, Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS)),
+        (0xffff_fff0, Err(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS)),
+    ] {
+        let dptr = DataPointer::LastSegment { offset: 48, length };
+        assert_eq!(DataPointer::parse(&dptr.emit()), parsed.map(|()| dptr), "{length}");
+    }
+    let at = |offset, length| DataPointer::LastSegment { offset, length };
+    assert_eq!((at(0, 32).length(), at(0, 32).invalidate_rkey()), (0, None), "the descriptors say that");
+    assert_eq!(at(48, 32).in_capsule_range(80, 4096), Ok(Some(48..80)));
+    let not_received = at(48, 32).in_capsule_range(79, 4096);
+    assert_eq!(not_received, Err(Status::INVALID_SGL_SEGMENT_DESCRIPTOR));
+    assert_eq!(at(4080, 32).in_capsule_range(9999, 4096), Err(Status::SGL_OFFSET_INVALID));
+    assert_eq!(at(u64::MAX, 32).in_capsule_range(9999, 4096), Err(Status::SGL_OFFSET_INVALID));
+}
+
+#[test]
+fn only_io_commands_have_several_descriptors() {
+    let dptr = DataPointer::LastSegment { offset: 0, length: 32 };
+    let mut read = IoCommand { cid: 1, opcode: 0, nsid: 1, op: IoOp::Flush, dptr }.emit();
+    assert_eq!(
+        Command::parse(&read, QueueKind::Io),
+        Err(Status::SGL_DATA_LENGTH_INVALID),
+        "Flush has no data"
+    );
+    read.opc = 0x02;
+    let Ok(Command::Io(command)) = Command::parse(&read, QueueKind::Io) else { panic!("a Read") };
+    assert_eq!(command.dptr, dptr);
+    // Opcode 2 of the admin queue is Get Log Page.
+    assert_eq!(Command::parse(&read, QueueKind::Admin), Err(Status::SGL_DESCRIPTOR_TYPE_INVALID));
+    let fields = ConnectFields { recfmt: 0, qid: 1, sq_entries: 32, cattr: 0, kato_ms: 0 };
+    let connect = FabricsCommand { cid: 1, op: FabricsOp::Connect(fields), dptr }.emit();
+    assert_eq!(Command::parse(&connect, QueueKind::Io), Err(Status::SGL_DESCRIPTOR_TYPE_INVALID));
+}
+
+#[test]
 fn memory_that_wraps_around_the_address_space_is_refused() {
     let at = |addr: u64| {
         let at = RemoteAddr { addr, rkey: Rkey(7) };

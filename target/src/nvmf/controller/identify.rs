@@ -52,7 +52,7 @@ const VWC_PRESENT: u8 = 1 << 0;
 const VWC_NO_FLUSH_ALL: u8 = 0b10 << 1;
 /// SGLS: SGLs without alignment (1:0 = 01b), keyed (2).
 const SGLS: u32 = 1 << 0 | 1 << 2;
-/// SGLS: offset in the address field, that is, in-capsule data.
+/// SGLS: offset in the address field, that is, data and descriptors in the capsule.
 const SGLS_OFFSET: u32 = 1 << 20;
 /// Unit of IOCCSZ and IORCSZ.
 const CAPSULE_UNIT: u32 = 16;
@@ -148,6 +148,7 @@ impl Controller {
         let present = if subsystem.namespaces().have_write_cache() { VWC_PRESENT } else { 0 };
         id.vwc = VWC_NO_FLUSH_ALL | present;
         let in_capsule = self.limits.in_capsule_data;
+        id.msdbd = self.limits.max_sgl_descriptors();
         if in_capsule != 0 {
             id.sgls = (SGLS | SGLS_OFFSET).into();
         }

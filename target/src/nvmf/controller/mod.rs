@@ -28,10 +28,11 @@ use self::keep_alive::KeepAlive;
 use self::log_pages::LogRequest;
 use self::properties::Properties;
 pub use self::shared::{CtrlShared, ERROR_LOG_ENTRIES, ErrorRecord, NO_LOCATION};
-use super::command::{AdminCommand, AdminOp, FabricsCommand, FabricsOp};
+use super::command::{AdminCommand, AdminOp, FabricsCommand, FabricsOp, MAX_SGL_DESCRIPTORS};
 use super::discovery::DiscoveryView;
 use super::subsystem::Subsystem;
 use super::wire::identify::IDENTIFY_LEN;
+use super::wire::sgl::SGL_DESCRIPTOR_LEN;
 use super::wire::sqe::admin_opcode;
 use super::wire::status::Status;
 
@@ -71,6 +72,13 @@ impl Default for TargetLimits {
 }
 
 impl TargetLimits {
+    /// MSDBD: SGL descriptors of a command, which the capsule has room for.
+    #[must_use]
+    pub fn max_sgl_descriptors(&self) -> u8 {
+        let room = self.in_capsule_data as usize / SGL_DESCRIPTOR_LEN;
+        u8::try_from(room.clamp(1, MAX_SGL_DESCRIPTORS)).expect("a few")
+    }
+
     /// MDTS: log2 of `max_data` in pages.
     #[must_use]
     pub fn mdts(&self) -> u8 {

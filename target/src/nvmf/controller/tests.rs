@@ -173,7 +173,7 @@ fn identify_controller_says_what_hosts_check_and_what_is_true() {
     assert_eq!(id.ioccsz.get(), (64 + 4096) / 16);
     assert_eq!(id.iorcsz.get(), 1);
     assert_eq!(id.icdoff.get(), 0);
-    assert_eq!(id.msdbd, 1);
+    assert_eq!(id.msdbd, 16, "descriptors of a command");
     assert_eq!(id.sgls.get(), 0x10_0005, "keyed, in-capsule offset");
     assert_eq!(id.maxcmd.get(), 128);
     assert_eq!(id.mdts, 8, "1 MiB");
@@ -197,7 +197,9 @@ fn without_in_capsule_data_the_capsule_is_the_entry_alone() {
     let _ = registry.apply(now, config(&[]));
     let mut host = Host::connect(&registry, now, NQN, 0);
     let id = id_ctrl(&mut host);
-    assert_eq!((id.ioccsz.get(), id.sgls.get()), (4, 0b101));
+    assert_eq!((id.ioccsz.get(), id.sgls.get(), id.msdbd), (4, 0b101, 1));
+    let room = |in_capsule_data| TargetLimits { in_capsule_data, ..limits }.max_sgl_descriptors();
+    assert_eq!([16, 48, 256, 16384].map(room), [1, 3, 16, 16], "descriptors have to fit the capsule");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rwctx::device::{Device, DeviceCaps, DeviceError};
 use rwctx::mem::{Access, Lkey, Mr, Pd, Region};
+use rwctx::segment::CtxCache;
 use rwctx::wr::Sge;
 use t10pi::Ahead;
 
@@ -91,6 +92,8 @@ pub(super) struct Core<D: Device> {
     pub(super) tuples: Vec<u8>,
     /// Reused for scatter lists.
     pub(super) sges: Vec<Sge>,
+    /// Contexts of commands whose data is in several pieces.
+    pub(super) contexts: CtxCache,
     pub(super) stats: Arc<Stats>,
 }
 
@@ -110,6 +113,10 @@ struct Known {
 
 /// Bytes of the longest tuple; where tuples are dropped, metadata is nothing else.
 const LONGEST_TUPLE: usize = 16;
+
+/// Contexts for pieces of commands, and pieces of our memory of each, that are kept for the next ones.
+const KEPT_CONTEXTS: usize = 4096;
+const KEPT_BVECS: usize = 128;
 
 /// Requests of a peer that wait for ranges at once.
 const RANGE_WAITS: u32 = 64;
@@ -163,6 +170,7 @@ impl<D: Device> Core<D> {
             closing: Vec::new(),
             tuples,
             sges: Vec::with_capacity(1024),
+            contexts: CtxCache::new(KEPT_BVECS, KEPT_CONTEXTS),
             stats: Arc::default(),
         })
     }

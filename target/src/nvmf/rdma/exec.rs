@@ -4,16 +4,18 @@
 //! leaves the response.
 
 use rwctx::device::Device;
-use rwctx::plan::Direction;
+use rwctx::plan::{Direction, QpLimits};
+use rwctx::segment::{Endpoint, PieceCursor, SegmentBuilder, SegmentCursor};
 
 use super::admin::{AdminWork, FabricsWork};
 use super::core::{Core, Token};
 use super::io::Buffers;
 use super::io::IoWork;
-use super::queue::{Post, Queue};
+use super::queue::{Post, Queue, Request};
 use crate::block::{BackendKind, IoDone, IoError, IoOp, Lock, Mode, RangeWait, Submit, Volume};
-use crate::nvmf::command::{Command, DataPointer, QueueKind};
-use crate::nvmf::wire::sqe::Sqe;
+use crate::nvmf::command::{Command, DataPointer, MAX_SGL_DESCRIPTORS, QueueKind};
+use crate::nvmf::wire::sgl::SGL_DESCRIPTOR_LEN;
+use crate::nvmf::wire::sqe::{SQE_LEN, Sqe};
 use crate::nvmf::wire::status::Status;
 use crate::request::{Kind, Progress, Step};
 
@@ -60,7 +62,9 @@ impl Queue {
         let prepared = match command {
             Command::Fabrics(command) => self.prepare_fabrics(command),
             Command::Admin(command) => self.prepare_admin(command),
-            Command::Io(command) => self.prepare_io(core, &command),
+            Command::Io(command) => {
+                self.sgl_length(id).and_then(|sgl_len| self.prepare_io(core, &command, sgl_len))
+            }
         };
         match prepared {
             Ok((kind, work)) => {
@@ -182,12 +186,10 @@ impl Queue {
                 self.release_capsule(core, id);
                 outcome(copied)
             }
-            DataPointer::Keyed { segment, .. } => {
+            DataPointer::Keyed { .. } | DataPointer::LastSegment { .. } => {
                 request.scatter(core);
-                let planned =
-                    request.ctx.init(&core.caps, self.limits, &core.sges, 0, segment.at, Direction::FromHost);
-                if planned.is_err() {
-                    return Outcome::Fail(Status::INTERNAL_ERROR);
+                if let Err(status) = request.plan(core, self.limits, Direction::FromHost) {
+                    return Outcome::Fail(status);
                 }
                 match self.post_fetch(core, id) {
                     Post::Posted | Post::Waiting => Outcome::Wait,
@@ -199,7 +201,7 @@ impl Queue {
 
     /// The READs of a request completed.
     pub(super) fn on_fetched<D: Device>(&mut self, core: &mut Core<D>, id: u32) {
-        self.fetched(id);
+        self.fetched(core, id);
         self.resume_credits(core);
         self.resume(core, id);
     }
@@ -216,13 +218,40 @@ impl Queue {
         let request = &mut self.requests[id as usize];
         #[cfg(feature = "_fault")]
         request.meet(crate::block::fault::Moment::Leaving);
-        let DataPointer::Keyed { segment, .. } = request.dptr else { return Ok(()) };
+        if !request.dptr.is_in_host_memory() {
+            return Ok(());
+        }
         request.scatter(core);
         if core.sges.is_empty() {
             return Ok(());
         }
-        let planned = request.ctx.init(&core.caps, self.limits, &core.sges, 0, segment.at, Direction::ToHost);
-        planned.map(|_| ()).map_err(|_| Status::INTERNAL_ERROR)
+        request.plan(core, self.limits, Direction::ToHost)
+    }
+
+    /// Bytes that the SGL of a request describes. Reads the descriptors in the capsule, if there are any.
+    fn sgl_length(&mut self, id: u32) -> Result<u32, Status> {
+        let dptr = self.requests[id as usize].dptr;
+        if matches!(dptr, DataPointer::LastSegment { .. }) {
+            self.read_sgl_list(id)
+        } else {
+            Ok(dptr.length())
+        }
+    }
+
+    #[cold]
+    fn read_sgl_list(&mut self, id: u32) -> Result<u32, Status> {
+        let capacity = self.in_capsule_capacity() as usize;
+        let request = &self.requests[id as usize];
+        let capsule = request.capsule.ok_or(Status::INTERNAL_ERROR)?;
+        let received = capsule.length as usize - SQE_LEN;
+        let Some(range) = request.dptr.in_capsule_range(received, capacity)? else { return Ok(0) };
+        let mut bytes = [0; MAX_SGL_DESCRIPTORS * SGL_DESCRIPTOR_LEN];
+        let bytes = bytes.get_mut(..range.len()).ok_or(Status::INVALID_NUMBER_OF_SGL_DESCRIPTORS)?;
+        let offset = u32::try_from(range.start).map_err(|_| Status::SGL_OFFSET_INVALID)?;
+        self.capsule_data(capsule, offset, bytes);
+        let list = &mut self.requests[id as usize].sgl;
+        list.parse(bytes)?;
+        Ok(list.length())
     }
 
     fn lock_range<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> Outcome {
@@ -316,7 +345,7 @@ impl Queue {
         self.requests[id as usize].with_engine = false;
         if self.is_closing() {
             drop(done);
-            self.forget(id);
+            self.forget(core, id);
             return;
         }
         match self.take_back(core, id, done) {
@@ -366,6 +395,41 @@ impl Queue {
             Work::Io(_) => outcome(self.read_dsm_ranges(id)),
             Work::None | Work::Refused => Outcome::Fail(Status::INTERNAL_ERROR),
         }
+    }
+}
+
+impl Request {
+    /// Plans the READs or WRITEs of its data, whose pieces are listed in `core.sges`: of one piece of the host's memory, or
+    /// of several in order.
+    fn plan<D: Device>(
+        &mut self,
+        core: &mut Core<D>,
+        limits: QpLimits,
+        direction: Direction,
+    ) -> Result<(), Status> {
+        if let DataPointer::Keyed { segment, .. } = self.dptr {
+            let planned = self.ctx.init(&core.caps, limits, &core.sges, 0, segment.at, direction);
+            return planned.map(|_| ()).map_err(|_| Status::INTERNAL_ERROR);
+        }
+        self.plan_list(core, limits, direction)
+    }
+
+    #[cold]
+    fn plan_list<D: Device>(
+        &mut self,
+        core: &mut Core<D>,
+        limits: QpLimits,
+        direction: Direction,
+    ) -> Result<(), Status> {
+        let endpoint = Endpoint { caps: &core.caps, limits };
+        let mut builder = SegmentBuilder { endpoint, cache: &mut core.contexts, cc: &mut self.cc };
+        let mut segments = SegmentCursor::new(self.sgl.segments());
+        let built = builder.build_segments(&mut PieceCursor::new(&core.sges), &mut segments, direction);
+        if built.is_err() || self.cc.is_empty() {
+            self.cc.destroy(&mut core.contexts);
+            return Err(Status::INTERNAL_ERROR);
+        }
+        Ok(())
     }
 }
 

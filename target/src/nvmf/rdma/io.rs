@@ -179,18 +179,19 @@ impl IoWork {
 }
 
 impl Queue {
-    /// Checks an I/O command and says how it is done.
+    /// Checks an I/O command, whose SGL describes `sgl_len` bytes, and says how it is done.
     pub(super) fn prepare_io<D: Device>(
         &mut self,
         core: &mut Core<D>,
         command: &IoCommand,
+        sgl_len: u32,
     ) -> Result<(Kind, Work), Status> {
         let Role::Io(role) = &mut self.role else { return Err(Status::COMMAND_SEQUENCE_ERROR) };
         role.shared.touch();
         role.shared.check_ready()?;
         let namespaces = role.namespaces.load();
         let namespace = namespaces.find(command.nsid)?.clone();
-        let plan = validate(command, &namespace.view(), &role.shared.io_limits())?;
+        let plan = validate(command, sgl_len, &namespace.view(), &role.shared.io_limits())?;
         let mut work = IoWork::new(namespace, plan, command.opcode);
         let (slba, blocks) = work.part;
         if work.kind == Kind::Read
@@ -256,7 +257,7 @@ impl Queue {
             }
             PiAction::Pass(pi) => match (pi.verify(&[data.bytes()], &[md.bytes()]), doubt) {
                 (Ok(()), None) => Outcome::Done,
-                (Err(mismatch), None) if matches!(request.dptr, DataPointer::Keyed { .. }) => {
+                (Err(mismatch), None) if request.dptr.is_in_host_memory() => {
                     io.doubt = Some(mismatch);
                     Outcome::FetchAgain
                 }
@@ -368,12 +369,12 @@ impl Queue {
         if let Work::Io(io) = &request.work {
             core.note_conflict(io.volume());
         }
-        let yielded = if request.ctx.is_posted() {
+        let yielded = if request.is_posted() {
             request.pin();
             let wr_id = Posted::Respond { queue: self.index, request: id }.wr_id();
             core.device.replace_source(self.qpn, wr_id, in_place.sge, to).is_ok()
         } else {
-            request.ctx.destroy();
+            request.unplan(&mut core.contexts);
             self.plan_send(core, id).is_ok()
         };
         // Otherwise the range is held until the queue is closed: then the device does not look at it any more.

@@ -13,6 +13,7 @@ use rwctx::ctx::{Completion, RwCtx};
 use rwctx::device::{Device, DeviceError, QpCap, QpConnect, Qpn};
 use rwctx::plan::{self, Integrity, QpLimits};
 use rwctx::remote::Rkey;
+use rwctx::segment::{ChunkCtx, CtxCache, Posting};
 use rwctx::sq::{SqCredits, Take};
 use rwctx::wc::Wc;
 use rwctx::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal};
@@ -23,7 +24,7 @@ use super::io::InPlace;
 use super::role::Role;
 use super::wr_id::Posted;
 use crate::block::{Buf, BufPin, Promise, RangeGuard, RangeWait};
-use crate::nvmf::command::DataPointer;
+use crate::nvmf::command::{DataPointer, MAX_SGL_DESCRIPTORS, SglList};
 use crate::nvmf::wire::cqe::{Cqe, SQHD_DISABLED};
 use crate::nvmf::wire::private_data::QueueRequest;
 use crate::nvmf::wire::sqe::admin_opcode;
@@ -121,6 +122,8 @@ pub(super) struct Request {
     pub(super) progress: Option<Progress>,
     pub(super) cid: u16,
     pub(super) dptr: DataPointer,
+    /// The pieces of its data, when the data pointer names several.
+    pub(super) sgl: SglList,
     /// The capsule, as long as its in-capsule data is needed.
     pub(super) capsule: Option<Capsule>,
     pub(super) work: Work,
@@ -139,7 +142,10 @@ pub(super) struct Request {
     pub(super) range_wait: Option<RangeWait>,
     /// Its data, when that is not in `data`.
     pub(super) in_place: Option<InPlace>,
+    /// What moves its data.
     pub(super) ctx: RwCtx,
+    /// The same, of several pieces.
+    pub(super) cc: ChunkCtx,
     pins: [Option<BufPin>; 2],
     /// Credits taken and not given back: something is posted.
     credits: u32,
@@ -188,6 +194,7 @@ impl Request {
             progress: None,
             cid: 0,
             dptr: DataPointer::None,
+            sgl: SglList::new(),
             capsule: None,
             work: Work::None,
             status: Status::SUCCESS,
@@ -202,6 +209,7 @@ impl Request {
             range_wait: None,
             in_place: None,
             ctx: RwCtx::new(),
+            cc: ChunkCtx::new(),
             pins: [None, None],
             credits: 0,
             posted_at: None,
@@ -215,17 +223,53 @@ impl Request {
     }
 
     /// Lets go of everything but its slot.
-    fn clear(&mut self) {
+    fn clear(&mut self, contexts: &mut CtxCache) {
         self.pins = [None, None];
-        self.ctx.complete();
-        self.ctx.destroy();
+        self.complete();
+        self.unplan(contexts);
         self.ctx.shrink_to(KEPT_SGES);
+        self.sgl.clear();
         self.progress = None;
         self.posted_at = None;
         self.capsule = None;
         self.work = Work::None;
         self.dptr = DataPointer::None;
         self.release_memory();
+    }
+
+    /// Send-queue entries of what moves its data.
+    fn wqes(&self) -> u32 {
+        if self.cc.is_empty() { self.ctx.wqes() } else { self.cc.sqecount() }
+    }
+
+    /// Posts what moves its data; whether all of it was posted.
+    fn post<D: Device>(&mut self, device: &mut D, qpn: Qpn, completion: Completion) -> bool {
+        if self.cc.is_empty() {
+            return self.ctx.post(device, qpn, completion).is_ok();
+        }
+        self.cc.post(device, qpn, completion) == Ok(Posting::All)
+    }
+
+    /// Whether the device may still use its memory.
+    pub(super) fn is_posted(&self) -> bool {
+        self.ctx.is_posted() || self.cc.is_posted()
+    }
+
+    /// What was posted has completed, or never will.
+    fn complete(&mut self) {
+        self.ctx.complete();
+        self.cc.complete();
+    }
+
+    /// Gives up what moves its data; the device does not use it.
+    pub(super) fn unplan(&mut self, contexts: &mut CtxCache) {
+        self.ctx.destroy();
+        self.cc.destroy(contexts);
+    }
+
+    /// The key that the response invalidates.
+    fn invalidate_rkey(&self) -> Option<Rkey> {
+        self.dptr.invalidate_rkey().or_else(|| self.sgl.invalidate_rkey())
     }
 
     /// Lets buffers and range go.
@@ -266,7 +310,9 @@ impl Queue {
         // A response may wait for its acknowledgement while its command's successor is already here.
         let slots = entries * 2;
         let own = slots;
-        let per_request = plan::mr_factor(&core.caps, core.max_request_sges());
+        // Where its data is in several pieces, each of them may cut one of ours, and has a last entry that is not full.
+        let pieces = u32::try_from(MAX_SGL_DESCRIPTORS).expect("a few");
+        let per_request = plan::mr_factor(&core.caps, core.max_request_sges() + pieces) + pieces;
         // Requests of the largest size wait for each other; ordinary ones need one entry.
         let ctxs = entries.max(per_request);
         let max_send_wr = plan::init_qp(&core.caps, own, ctxs, Integrity::Off);
@@ -456,7 +502,7 @@ impl Queue {
 
     /// Posts a request's planned READs.
     pub(super) fn post_fetch<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> Post {
-        let wqes = self.requests[id as usize].ctx.wqes();
+        let wqes = self.requests[id as usize].wqes();
         match self.credits.take(id, wqes) {
             Take::Taken => self.post_fetch_now(core, id),
             Take::Queued => Post::Waiting,
@@ -466,30 +512,27 @@ impl Queue {
 
     fn post_fetch_now<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> Post {
         let request = &mut self.requests[id as usize];
-        request.credits = request.ctx.wqes();
+        request.credits = request.wqes();
         request.posted_at = Some(core.now);
         request.pin();
         let completion = Completion::Own(Posted::Fetch { queue: self.index, request: id }.wr_id());
-        match request.ctx.post(&mut core.device, self.qpn, completion) {
-            Ok(()) => Post::Posted,
-            Err(_) => Post::Dead,
-        }
+        if request.post(&mut core.device, self.qpn, completion) { Post::Posted } else { Post::Dead }
     }
 
     /// A request's READs completed.
-    pub(super) fn fetched(&mut self, id: u32) {
+    pub(super) fn fetched<D: Device>(&mut self, core: &mut Core<D>, id: u32) {
         let request = &mut self.requests[id as usize];
         self.credits.give(std::mem::take(&mut request.credits));
         request.posted_at = None;
         request.pins = [None, None];
-        request.ctx.complete();
-        request.ctx.destroy();
+        request.complete();
+        request.unplan(&mut core.contexts);
     }
 
     /// Takes credits for a response and the data before it; it is posted with the reactor's next batch.
     pub(super) fn queue_response<D: Device>(&mut self, core: &mut Core<D>, id: u32) {
         let request = &self.requests[id as usize];
-        match self.credits.take(id, request.ctx.wqes() + 1) {
+        match self.credits.take(id, request.wqes() + 1) {
             Take::Taken => core.responses.push(Token { queue: self.index, request: id }),
             Take::Queued => {}
             Take::TooMany | Take::Closed => core.close_later(self.index),
@@ -500,14 +543,14 @@ impl Queue {
     /// size stand together and leave in few system calls.
     pub(super) fn post_data<D: Device>(&mut self, core: &mut Core<D>, id: u32) {
         let request = &mut self.requests[id as usize];
-        request.credits = request.ctx.wqes() + 1;
+        request.credits = request.wqes() + 1;
         request.posted_at = Some(core.now);
-        if request.ctx.wqes() == 0 || self.state == State::Closing {
+        if request.credits == 1 || self.state == State::Closing {
             return;
         }
         request.pin();
         let completion = Completion::Chained(Posted::Respond { queue: self.index, request: id }.wr_id());
-        if request.ctx.post(&mut core.device, self.qpn, completion).is_err() {
+        if !request.post(&mut core.device, self.qpn, completion) {
             core.close_later(self.index);
         }
     }
@@ -536,7 +579,7 @@ impl Queue {
         );
         let cqe = Cqe::new(request.cid, self.sq_head.value(), request.status, request.result);
         let sge: Sge = self.capsules.write_response(id, &cqe);
-        let op = request.dptr.invalidate_rkey().map_or(SendOp::Send, |key: Rkey| SendOp::SendWithInv(key));
+        let op = request.invalidate_rkey().map_or(SendOp::Send, |key: Rkey| SendOp::SendWithInv(key));
         let wr = SendWr {
             wr_id: Posted::Respond { queue: self.index, request: id }.wr_id(),
             op,
@@ -553,7 +596,7 @@ impl Queue {
     pub(super) fn responded<D: Device>(&mut self, core: &mut Core<D>, id: u32) {
         let request = &mut self.requests[id as usize];
         self.credits.give(std::mem::take(&mut request.credits));
-        request.clear();
+        request.clear(&mut core.contexts);
         self.free.push(id);
         self.resume_credits(core);
         self.admit_waiting(core);
@@ -584,7 +627,7 @@ impl Queue {
         self.credits.close().for_each(drop);
         for request in &mut self.requests {
             if !request.with_engine {
-                request.clear();
+                request.clear(&mut core.contexts);
             }
         }
     }
@@ -606,8 +649,8 @@ impl Queue {
     }
 
     /// A request that the engine gave back after the queue closed.
-    pub(super) fn forget(&mut self, id: u32) {
-        self.requests[id as usize].clear();
+    pub(super) fn forget<D: Device>(&mut self, core: &mut Core<D>, id: u32) {
+        self.requests[id as usize].clear(&mut core.contexts);
     }
 }
 

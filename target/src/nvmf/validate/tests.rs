@@ -45,8 +45,12 @@ fn command(op: IoOp, sgl: u32) -> IoCommand {
     IoCommand { cid: 1, opcode: io_opcode::READ, nsid: 1, op, dptr }
 }
 
+fn validated(command: &IoCommand, ns: &NamespaceView, limits: &IoLimits) -> Result<IoPlan, Status> {
+    validate(command, command.dptr.length(), ns, limits)
+}
+
 fn check(op: IoOp, sgl: u32, ns: &NamespaceView) -> Result<BlockPlan, Status> {
-    validate(&command(op, sgl), ns, &LIMITS).map(|plan| match plan {
+    validated(&command(op, sgl), ns, &LIMITS).map(|plan| match plan {
         IoPlan::Blocks(plan) => plan,
         other => panic!("{other:?}"),
     })
@@ -175,9 +179,9 @@ fn an_extended_format_needs_the_hosts_consent() {
         (IoOp::Flush, 0),
     ] {
         let command = command(op, length);
-        let refused = validate(&command, &ns, &LIMITS).map(|_| ());
+        let refused = validated(&command, &ns, &LIMITS).map(|_| ());
         assert_eq!(refused, Err(Status::INVALID_NAMESPACE_OR_FORMAT), "{command:?}");
-        assert!(validate(&command, &ns, &consent).is_ok(), "{command:?}");
+        assert!(validated(&command, &ns, &consent).is_ok(), "{command:?}");
     }
 }
 
@@ -203,16 +207,16 @@ fn a_read_only_namespace_refuses_what_changes_blocks() {
     assert_eq!(check(IoOp::Write(one), 4096, &ns).unwrap_err(), refused);
     assert_eq!(check(IoOp::WriteZeroes { range: one, deallocate: true }, 0, &ns).unwrap_err(), refused);
     let dsm = command(IoOp::DatasetManagement { ranges: 1, deallocate: true }, 16);
-    assert_eq!(validate(&dsm, &ns, &LIMITS).map(|_| ()), Err(refused));
+    assert_eq!(validated(&dsm, &ns, &LIMITS).map(|_| ()), Err(refused));
     assert!(check(IoOp::Read(one), 4096, &ns).is_ok());
     assert!(check(IoOp::Compare(one), 4096, &ns).is_ok());
-    assert!(matches!(validate(&command(IoOp::Flush, 0), &ns, &LIMITS), Ok(IoPlan::Flush)));
+    assert!(matches!(validated(&command(IoOp::Flush, 0), &ns, &LIMITS), Ok(IoPlan::Flush)));
 }
 
 #[test]
 fn a_range_list_may_have_more_room_than_ranges_but_not_less() {
     let dsm = |ranges, sgl| {
-        validate(&command(IoOp::DatasetManagement { ranges, deallocate: true }, sgl), &plain(), &LIMITS)
+        validated(&command(IoOp::DatasetManagement { ranges, deallocate: true }, sgl), &plain(), &LIMITS)
     };
     // Linux sends one range in a buffer for 256.
     let plan = dsm(1, 4096).unwrap();
@@ -281,15 +285,15 @@ proptest! {
         let entry = RwFields::parse(sqe.as_bytes().try_into().unwrap());
         match decide(&ns.nvme(), &entry, extended_formats) {
             Err(status) => {
-                let refused = validate(&command(op, 4096), &ns, &limits).unwrap_err();
+                let refused = validated(&command(op, 4096), &ns, &limits).unwrap_err();
                 prop_assert_eq!(refused.code(), status.code());
                 prop_assert!(refused.is_dnr());
             }
             Ok(decision) => {
                 let length = u32::try_from(decision.data_bytes).unwrap();
-                let wrong = validate(&command(op, length + 1), &ns, &limits).map(|_| ());
+                let wrong = validated(&command(op, length + 1), &ns, &limits).map(|_| ());
                 prop_assert_eq!(wrong, Err(Status::SGL_DATA_LENGTH_INVALID));
-                let IoPlan::Blocks(plan) = validate(&command(op, length), &ns, &limits).unwrap() else {
+                let IoPlan::Blocks(plan) = validated(&command(op, length), &ns, &limits).unwrap() else {
                     panic!("blocks")
                 };
                 let expected = match length {

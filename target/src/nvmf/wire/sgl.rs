@@ -6,18 +6,24 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Type 0h subtype 1h: data block at an offset into the capsule's data.
 pub const IN_CAPSULE: u8 = 0x01;
+/// Type 3h subtype 1h: last segment of descriptors, at an offset into the capsule's data.
+pub const LAST_SEGMENT_IN_CAPSULE: u8 = 0x31;
 /// Type 4h subtype 0h: keyed data block.
 pub const KEYED: u8 = 0x40;
 /// Type 4h subtype Fh: keyed data block whose key the response invalidates.
 pub const KEYED_INVALIDATE: u8 = 0x4f;
 
-/// SGL Data Block descriptor (type 0h); subtype 1h gives an offset for the address.
+/// Bytes of a descriptor.
+pub const SGL_DESCRIPTOR_LEN: usize = 16;
+
+/// SGL Data Block descriptor (type 0h), and, with the same layout, SGL Last Segment descriptor (type 3h); subtype 1h gives
+/// an offset for the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct DataBlock {
     /// Address, or offset from the start of in-capsule data.
     pub addr: U64,
-    /// Bytes.
+    /// Bytes of data, or of descriptors.
     pub length: U32,
     /// Reserved.
     pub rsvd12: [u8; 3],
@@ -39,8 +45,8 @@ pub struct KeyedDataBlock {
     pub sglid: u8,
 }
 
-const _: () = assert!(size_of::<DataBlock>() == 16);
-const _: () = assert!(size_of::<KeyedDataBlock>() == 16);
+const _: () = assert!(size_of::<DataBlock>() == SGL_DESCRIPTOR_LEN);
+const _: () = assert!(size_of::<KeyedDataBlock>() == SGL_DESCRIPTOR_LEN);
 
 impl KeyedDataBlock {
     /// Largest length a keyed descriptor can state, in bytes.
