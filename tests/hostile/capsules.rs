@@ -407,11 +407,12 @@ fn random_sqe(random: &mut fastrand::Rng, peer: &Peer) -> Sqe {
         sqe.cdw11 = 0xff.into();
     }
     let per_block = if random.bool() { 4096 } else { 4104 };
-    let pointer = match random.u8(0..8) {
+    let pointer = match random.u8(0..9) {
         0 => None,
         1 => Some(DataPointer::InCapsule { offset: random.u64(0..4096), length: random.u32(1..5000) }),
         2 => Some(DataPointer::InCapsule { offset: 0, length: 4096 }),
         3 => Some(peer.keyed(0, 4096)),
+        8 => Some(DataPointer::LastSegment { offset: random.u64(0..4096), length: random.u32(0..40) * 8 }),
         // Rarely: it ends the connection.
         4 if random.u8(..) < 24 => Some(keyed(random.u64(..), random.u32(..), random.u32(1..1 << 20))),
         _ => Some(peer.keyed(0, blocks * per_block)),

@@ -10,6 +10,8 @@ mod connects;
 #[cfg(test)]
 mod honest;
 #[cfg(test)]
+mod lists;
+#[cfg(test)]
 mod machine;
 #[cfg(test)]
 mod packets;

@@ -156,6 +156,22 @@ impl Peer {
         DataPointer::Keyed { segment: RemoteSegment { at, length }, invalidate: false }
     }
 
+    /// A key of its own for a part of the memory, made by a queue.
+    pub(crate) fn window(&mut self, at: usize, offset: u64, length: u32) -> Rkey {
+        let window = self.device.alloc_fast_reg(self.pd).unwrap();
+        let key = Rkey(window.rkey.0 & !0xff | (window.rkey.0.wrapping_add(1) & 0xff));
+        let register = SendOp::RegMr {
+            mr: window.id,
+            key,
+            access: Access { local_write: true, remote_read: true, remote_write: true },
+            addr: self.mr.addr + offset,
+            length,
+            lkey: self.mr.lkey,
+        };
+        self.post(at, &[], register);
+        key
+    }
+
     /// Asks for a connection and establishes it; returns the queue's index.
     pub(crate) fn connect(&mut self, private: &[u8], how: How) -> Result<usize, Refused> {
         loop {
