@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use intact::nvmf::command::{BlockRange, DataPointer, IoCommand, IoOp};
+use intact::nvmf::command::{BlockRange, DataPointer, IoCommand, IoOp, MAX_SGL_DESCRIPTORS};
+use intact::nvmf::wire::sgl::SGL_DESCRIPTOR_LEN;
 use intact::nvmf::wire::status::Status;
 use intact::serve::with_sources;
 use intact_tools::host::controller::Controller;
@@ -17,7 +18,11 @@ use intact_tools::host::identity::HostIdentity;
 use intact_tools::host::link::{Link, Submit};
 use intact_tools::host::namespace::Namespace;
 use intact_tools::host::{Buffers, HostError, Keys};
+use rwctx::wr::Sge;
 use t10pi::{Checks, PiContext, Tags};
+
+/// Bytes at the start of a slot whose data is in pieces, for their descriptors.
+pub const LIST: usize = MAX_SGL_DESCRIPTORS * SGL_DESCRIPTOR_LEN;
 
 /// When nothing completes for so long, the target is stuck.
 const STUCK: Duration = Duration::from_secs(60);
@@ -166,6 +171,44 @@ impl Host {
     /// # Panics
     /// When the connection broke.
     pub fn submit(&mut self, slot: usize, nsid: u32, op: IoOp, length: u32) {
+        let queue = self.await_room(slot);
+        let capsule = matches!(op, IoOp::Write(_)) && length <= self.in_capsule_max;
+        let (dptr, in_capsule) = if capsule {
+            (DataPointer::InCapsule { offset: 0, length }, Some(self.buffers.sge(slot, length)))
+        } else {
+            let granted = self.buffers.grant(self.controller.link(), queue, slot, length);
+            (check(granted), None)
+        };
+        self.send(slot, nsid, op, dptr, in_capsule);
+    }
+
+    /// The same with the data in as many pieces as a command may have, which is at most its bytes. It lies in the slot
+    /// behind [`LIST`] bytes, which this fills.
+    ///
+    /// # Panics
+    /// When the connection broke.
+    pub fn submit_in_pieces(&mut self, slot: usize, nsid: u32, op: IoOp, length: u32) {
+        let queue = self.await_room(slot);
+        let (pieces, list) = [MAX_SGL_DESCRIPTORS, LIST].map(|n| u32::try_from(n).expect("a few")).into();
+        let granted = check(self.buffers.grant(self.controller.link(), queue, slot, list + length));
+        let DataPointer::Keyed { mut segment, .. } = granted else { panic!("granted memory has a key") };
+        let mut descriptors = [[0; SGL_DESCRIPTOR_LEN]; MAX_SGL_DESCRIPTORS];
+        segment.at.addr += u64::from(list);
+        for (number, descriptor) in (1..).zip(&mut descriptors) {
+            let invalidate = number == pieces;
+            segment.length =
+                if invalidate { length - length / pieces * (pieces - 1) } else { length / pieces };
+            *descriptor = DataPointer::Keyed { segment, invalidate }.emit();
+            segment.at.addr += u64::from(segment.length);
+        }
+        self.buffers.write(slot, descriptors.as_flattened());
+        let dptr = DataPointer::LastSegment { offset: 0, length: list };
+        let in_capsule = Some(self.buffers.sge(slot, list));
+        self.send(slot, nsid, op, dptr, in_capsule);
+    }
+
+    /// Waits for room for a capsule on a slot's queue, which it returns.
+    fn await_room(&mut self, slot: usize) -> usize {
         let queue = self.queue(slot);
         while !self.controller.link().has_room(queue) {
             // An acknowledgement was lost; it comes again.
@@ -174,17 +217,15 @@ impl Host {
                 self.early.push_back(done);
             }
         }
+        queue
+    }
+
+    fn send(&mut self, slot: usize, nsid: u32, op: IoOp, dptr: DataPointer, in_capsule: Option<Sge>) {
+        let queue = self.queue(slot);
         let cid = u16::try_from(slot % self.depth).expect("below the queue's depth");
-        let capsule = matches!(op, IoOp::Write(_)) && length <= self.in_capsule_max;
-        let (dptr, in_capsule) = if capsule {
-            (DataPointer::InCapsule { offset: 0, length }, Some(self.buffers.sge(slot, length)))
-        } else {
-            let granted = self.buffers.grant(self.controller.link(), queue, slot, length);
-            (check(granted), None)
-        };
         let sqe = IoCommand { cid, opcode: 0, nsid, op, dptr }.emit();
         match check(self.controller.link().submit(queue, &sqe, in_capsule)) {
-            Submit::Sent(number) => self.slots[slot].capsule = capsule.then_some(number),
+            Submit::Sent(number) => self.slots[slot].capsule = in_capsule.map(|_| number),
             Submit::Full => panic!("a queue has room for all of its slots"),
         }
         if self.in_flight == 0 {

@@ -1,5 +1,5 @@
 //! In steady state a reactor allocates nothing: counted over 24,000 commands of 4 KiB, reads and writes, memory and file, with
-//! protection generated and checked by the target and by the host.
+//! protection generated and checked by the target and by the host, a quarter of them with their data in 16 pieces.
 //!
 //! The target runs in this process, so that its allocations can be told by their thread.
 #![expect(unsafe_code, reason = "an allocator that counts")]
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use intact::nvmf::command::IoOp;
-use intact_tests::host::{Done, Host, HostConfig, checked_range, protection};
+use intact_tests::host::{Done, Host, HostConfig, LIST, checked_range, protection};
 use intact_tools::host::Keys;
 use intact_tools::host::namespace::Namespace;
 use nix::sys::signal::{Signal, kill};
@@ -150,13 +150,13 @@ impl Load {
             hostnqn: "nqn.2026-11.io.intact:counting".to_owned(),
             queues: 2,
             depth: 32,
-            slot_len: BLOCK + 8,
+            slot_len: LIST + BLOCK + 8,
             keys: Keys::PerCommand,
         });
         let namespaces = [1, 2]
             .map(|nsid| host.controller().namespace(nsid).expect("the namespace can be identified"))
             .to_vec();
-        Self { host, namespaces, random: fastrand::Rng::with_seed(1), data: vec![0; BLOCK + 8] }
+        Self { host, namespaces, random: fastrand::Rng::with_seed(1), data: vec![0; LIST + BLOCK + 8] }
     }
 
     /// Carries out so many commands and waits for all of them.
@@ -168,18 +168,25 @@ impl Load {
             let pract = self.random.bool();
             let range = checked_range(&namespace, slba, 1, pract);
             let length = if pract { BLOCK } else { BLOCK + 8 };
+            let in_pieces = self.random.u8(..4) == 0;
+            let front = if in_pieces { LIST } else { 0 };
             let op = if self.random.bool() {
-                let data = &mut self.data[..length];
+                let data = &mut self.data[front..front + length];
                 data[..8].copy_from_slice(&slba.to_le_bytes());
                 if !pract {
                     protection(&namespace, slba).generate_interleaved(&mut [data]);
                 }
-                self.host.fill(slot, &self.data[..length]);
+                self.host.fill(slot, &self.data[..front + length]);
                 IoOp::Write(range)
             } else {
                 IoOp::Read(range)
             };
-            self.host.submit(slot, namespace.nsid, op, u32::try_from(length).expect("a block"));
+            let length = u32::try_from(length).expect("a block");
+            if in_pieces {
+                self.host.submit_in_pieces(slot, namespace.nsid, op, length);
+            } else {
+                self.host.submit(slot, namespace.nsid, op, length);
+            }
         }
         while let Some(done) = self.host.next_done() {
             finish(&mut self.host, done);
