@@ -1,4 +1,4 @@
-//! Big-endian numbers inside byte strings, as SCSI lays them out. (SPC-4 3.5.)
+//! Big-endian numbers inside byte strings, as SCSI lays them out.
 
 /// The 16 bits at `at`.
 ///
@@ -6,6 +6,15 @@
 /// When the string ends before them.
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(chunk(bytes, at))
+}
+
+/// The 24 bits at `at`.
+///
+/// # Panics
+/// When the string ends before them.
+pub(crate) fn u24_at(bytes: &[u8], at: usize) -> u32 {
+    let [a, b, c] = chunk(bytes, at);
+    u32::from_be_bytes([0, a, b, c])
 }
 
 /// The 32 bits at `at`.

@@ -2,7 +2,8 @@
 //!
 //! Parsing decides what a command *says*; whether a unit can do it is decided later ([`lun`](super::lun)). The
 //! functions below are the table's ([`opcodes`](super::opcodes)), which has looked at the length of the CDB and at bits that
-//! nobody may set. (SPC-4 4.2 and 6, SBC-4 5.)
+//! nobody may set. (SPC-4 and SBC-4, each command's own
+//! section.)
 
 pub(super) mod blocks;
 pub(super) mod control;

@@ -1,4 +1,5 @@
-//! Logical unit numbers: the eight bytes in which a transport carries one, and REPORT LUNS. (SAM-5 4.7, SPC-4 6.33.)
+//! Logical unit numbers: the eight bytes in which a transport carries one, and REPORT LUNS. (SAM-5 "Logical unit
+//! number", SPC-4 "REPORT LUNS".)
 
 /// What a logical unit number addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,8 +1,7 @@
 //! The commands that there are: one table, from which CDBs are recognised and checked, reservations know what a command
 //! does, and REPORT SUPPORTED OPERATION CODES answers.
 //!
-//! Owns which bits of each CDB a host may set; never what they mean, which is [`cdb`](super::cdb)'s. (SPC-4 6.35; CDB
-//! layouts: SPC-4 6, SBC-4 5.)
+//! Owns which bits of each CDB a host may set; never what they mean, which is [`cdb`](super::cdb)'s. (SPC-4, SBC-4.)
 
 mod report;
 mod table;
@@ -25,7 +24,7 @@ pub enum Profile {
     NoDisk,
 }
 
-/// What a command is for reservations (SPC-4 table 67, SBC-4 table 16).
+/// What a command is for reservations (SPC-4 "Reservations", the tables of commands that are allowed).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// Never conflicts.
@@ -102,10 +101,23 @@ pub fn parse(cdb: &[u8], profile: Profile) -> Result<(&'static Operation, Comman
     Ok((operation, (operation.parse)(cdb)?))
 }
 
+/// Whether a CDB is one that is executed while a unit attention condition waits (SAM-5), and for a number that has no
+/// unit (SPC-4): INQUIRY, REPORT LUNS, REQUEST SENSE.
+#[must_use]
+pub fn passes_unit_attention(cdb: &[u8]) -> bool {
+    matches!(cdb.first(), Some(&(table::INQUIRY | table::REPORT_LUNS | table::REQUEST_SENSE)))
+}
+
+/// Whether a CDB is REPORT LUNS.
+pub(super) fn is_report_luns(cdb: &[u8]) -> bool {
+    cdb.first() == Some(&table::REPORT_LUNS)
+}
+
 fn find(cdb: &[u8], profile: Profile) -> Result<&'static Operation, Sense> {
     let unknown = Sense::new(code::INVALID_COMMAND_OPERATION_CODE);
     let code = *cdb.first().ok_or(unknown)?;
-    let mut rows = supported(profile).filter(|operation| operation.code == code).peekable();
+    let mut rows =
+        table::rows_of(code).iter().filter(|operation| operation.units.include(profile)).peekable();
     let first = rows.peek().ok_or(unknown)?;
     if first.service_action.is_none() {
         return Ok(first);
@@ -121,12 +133,6 @@ fn find(cdb: &[u8], profile: Profile) -> Result<&'static Operation, Sense> {
 }
 
 impl Operation {
-    /// Whether it is reported while a unit attention condition waits, and does not end it (SAM-5 5.14).
-    #[must_use]
-    pub fn passes_unit_attention(&self) -> bool {
-        matches!(self.code, table::INQUIRY | table::REPORT_LUNS | table::REQUEST_SENSE)
-    }
-
     /// Bytes of its CDB.
     #[must_use]
     pub fn cdb_len(&self) -> usize {

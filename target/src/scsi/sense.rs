@@ -1,7 +1,7 @@
 //! Sense data: why a command failed, and where, as a value and as bytes in both formats.
 //!
 //! Never decides which format a host gets: that is the control mode page's D_SENSE, or DESC of REQUEST SENSE. (SPC-4
-//! 4.5, SBC-3 4.18.)
+//! "Sense data".)
 
 pub mod code;
 
@@ -28,7 +28,7 @@ pub enum FieldOf {
     ParameterList,
 }
 
-/// The first wrong field (SPC-4 4.5.2.4.2).
+/// The first wrong field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FieldPointer {
     /// Where it stands.

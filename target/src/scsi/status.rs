@@ -1,4 +1,4 @@
-//! How a command ends. (SAM-5 5.3.1.)
+//! How a command ends. (SAM-5 "Status codes".)
 
 /// A status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

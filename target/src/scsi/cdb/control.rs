@@ -28,7 +28,7 @@ pub enum PageControl {
     Saved,
 }
 
-/// MODE SENSE (SPC-4 6.13).
+/// MODE SENSE (6) and (10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModeSense {
     /// (6) or (10).
@@ -47,7 +47,7 @@ pub struct ModeSense {
     pub allocation: usize,
 }
 
-/// MODE SELECT (SPC-4 6.11).
+/// MODE SELECT (6) and (10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModeSelect {
     /// (6) or (10).

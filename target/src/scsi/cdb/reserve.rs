@@ -4,7 +4,7 @@ use super::Command;
 use crate::scsi::big_endian::{u16_at, u32_at};
 use crate::scsi::sense::{Sense, code};
 
-/// What PERSISTENT RESERVE IN tells (SPC-4 6.15).
+/// What PERSISTENT RESERVE IN tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StatusOf {
     /// READ KEYS
@@ -17,7 +17,7 @@ pub enum StatusOf {
     Registrations,
 }
 
-/// What PERSISTENT RESERVE OUT does (SPC-4 6.16). REGISTER AND MOVE and REPLACE LOST RESERVATION are not supported.
+/// What PERSISTENT RESERVE OUT does. REGISTER AND MOVE and REPLACE LOST RESERVATION are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OutAction {
     /// REGISTER

@@ -1,4 +1,5 @@
-//! REPORT SUPPORTED OPERATION CODES and REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. (SPC-4 6.35 and 6.36.)
+//! REPORT SUPPORTED OPERATION CODES and REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. (SPC-4, by these
+//! names.)
 
 use super::{Operation, Profile, supported};
 use crate::scsi::sense::Sense;

@@ -1,5 +1,5 @@
 //! The table of commands: for each its name, what reservations take it for, and the bits of its CDB that a host may set.
-//! (SPC-4 6, SBC-4 5; RESERVE and RELEASE: SPC-2 7.)
+//! (SPC-4, SBC-4; RESERVE and RELEASE: SPC-2.)
 //!
 //! Bits that are not set here are refused: reserved and obsolete ones, and those of features that there are not, such as
 //! anchored blocks (ANCHOR) and ACA (NACA of the CONTROL byte).
@@ -85,6 +85,7 @@ macro_rules! operation {
     };
 }
 
+/// All commands; those of one operation code stand together.
 #[rustfmt::skip]
 pub(super) static OPERATIONS: [Operation; 53] = [
     operation!(All, 0x00, None, "TEST UNIT READY", Status, &[0, 0, 0, 0, 0, 0], &[], control::test_unit_ready),
@@ -122,25 +123,44 @@ pub(super) static OPERATIONS: [Operation; 53] = [
     operation!(Disks, 0x28, None, "READ (10)", Read, cdb10!(READ), &[(1, RARC), (6, GROUP)], blocks::parse),
     operation!(Disks, 0xA8, None, "READ (12)", Read, cdb12!(READ), &[(1, RARC), (10, GROUP)], blocks::parse),
     operation!(Disks, 0x88, None, "READ (16)", Read, cdb16!(READ), &[(1, RARC), (14, GROUP)], blocks::parse),
-    operation!(Type2Disks, 0x7F, Some(0x09), "READ (32)", Read, cdb32!(READ), &[(10, RARC), (6, GROUP)], blocks::parse),
     operation!(Disks, 0x0A, None, "WRITE (6)", Write, &[0, 0x1F, ALL, ALL, ALL, 0], &[], blocks::parse),
     operation!(Disks, 0x2A, None, "WRITE (10)", Write, cdb10!(WRITE), GROUP_10, blocks::parse),
     operation!(Disks, 0xAA, None, "WRITE (12)", Write, cdb12!(WRITE), GROUP_12, blocks::parse),
     operation!(Disks, 0x8A, None, "WRITE (16)", Write, cdb16!(WRITE), GROUP_16, blocks::parse),
-    operation!(Type2Disks, 0x7F, Some(0x0B), "WRITE (32)", Write, cdb32!(WRITE), GROUP_10, blocks::parse),
     operation!(Disks, 0x2E, None, "WRITE AND VERIFY (10)", Write, cdb10!(VERIFY), GROUP_10, blocks::parse),
     operation!(Disks, 0xAE, None, "WRITE AND VERIFY (12)", Write, cdb12!(VERIFY), GROUP_12, blocks::parse),
     operation!(Disks, 0x8E, None, "WRITE AND VERIFY (16)", Write, cdb16!(VERIFY), GROUP_16, blocks::parse),
-    operation!(Type2Disks, 0x7F, Some(0x0C), "WRITE AND VERIFY (32)", Write, cdb32!(VERIFY), GROUP_10, blocks::parse),
     operation!(Disks, 0x2F, None, "VERIFY (10)", Read, cdb10!(VERIFY), GROUP_10, blocks::parse),
     operation!(Disks, 0xAF, None, "VERIFY (12)", Read, cdb12!(VERIFY), GROUP_12, blocks::parse),
     operation!(Disks, 0x8F, None, "VERIFY (16)", Read, cdb16!(VERIFY), GROUP_16, blocks::parse),
-    operation!(Type2Disks, 0x7F, Some(0x0A), "VERIFY (32)", Read, cdb32!(VERIFY), GROUP_10, blocks::parse),
     operation!(Disks, 0x41, None, "WRITE SAME (10)", Write, cdb10!(SAME), GROUP_10, blocks::parse),
     operation!(Disks, 0x93, None, "WRITE SAME (16)", Write, cdb16!(SAME_NDOB), GROUP_16, blocks::parse),
-    operation!(Type2Disks, 0x7F, Some(0x0D), "WRITE SAME (32)", Write, cdb32!(SAME_NDOB), GROUP_10, blocks::parse),
     operation!(Disks, 0x89, None, "COMPARE AND WRITE", Write, &[0, WRITE, ALL, ALL, ALL, ALL, ALL, ALL, ALL, ALL, 0, 0, 0, ALL, GROUP, 0], GROUP_16, blocks::parse),
     operation!(Disks, 0x35, None, "SYNCHRONIZE CACHE (10)", Write, cdb10!(0x02), &[(1, 0x02), (6, GROUP)], blocks::synchronize_cache_10),
     operation!(Disks, 0x91, None, "SYNCHRONIZE CACHE (16)", Write, cdb16!(0x02), &[(1, 0x02), (14, GROUP)], blocks::synchronize_cache_16),
     operation!(Disks, 0x42, None, "UNMAP", Write, &[0, 0, 0, 0, 0, 0, GROUP, ALL, ALL, 0], GROUP_10, blocks::unmap),
+
+    operation!(Type2Disks, 0x7F, Some(0x09), "READ (32)", Read, cdb32!(READ), &[(10, RARC), (6, GROUP)], blocks::parse),
+    operation!(Type2Disks, 0x7F, Some(0x0B), "WRITE (32)", Write, cdb32!(WRITE), GROUP_10, blocks::parse),
+    operation!(Type2Disks, 0x7F, Some(0x0C), "WRITE AND VERIFY (32)", Write, cdb32!(VERIFY), GROUP_10, blocks::parse),
+    operation!(Type2Disks, 0x7F, Some(0x0A), "VERIFY (32)", Read, cdb32!(VERIFY), GROUP_10, blocks::parse),
+    operation!(Type2Disks, 0x7F, Some(0x0D), "WRITE SAME (32)", Write, cdb32!(SAME_NDOB), GROUP_10, blocks::parse),
 ];
+
+/// Where the rows of each operation code start; behind the end for one without.
+static FIRST: [usize; 256] = {
+    let mut first = [OPERATIONS.len(); 256];
+    let mut at = OPERATIONS.len();
+    while at > 0 {
+        at -= 1;
+        first[OPERATIONS[at].code as usize] = at;
+    }
+    first
+};
+
+/// The rows of an operation code.
+pub(super) fn rows_of(code: u8) -> &'static [Operation] {
+    let rows = &OPERATIONS[FIRST[usize::from(code)]..];
+    let count = rows.iter().take_while(|row| row.code == code).count();
+    &rows[..count]
+}

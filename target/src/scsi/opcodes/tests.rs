@@ -42,6 +42,8 @@ fn each_command_has_one_row_and_the_length_that_its_group_says() {
         assert_eq!(operation.bits[control], 0, "{}", operation.name);
         // The service action is found, and not a bit of the host's.
         assert_eq!(find(&cdb_of(operation), TYPE_2).unwrap().name, operation.name);
+        let rows = OPERATIONS.iter().filter(|row| row.code == operation.code).count();
+        assert_eq!(table::rows_of(operation.code).len(), rows, "{}: rows stand together", operation.name);
         for (byte, bits) in operation.ignored {
             assert_eq!(operation.bits[*byte] & bits, *bits, "{}: ignored is allowed", operation.name);
         }

@@ -1,5 +1,5 @@
-//! The sense keys and additional sense codes that this target gives, by their names in the standards. (SPC-4 4.5.6,
-//! annex F.2; the codes of protection information are [`t10pi::scsi::Sense`]'s.)
+//! The sense keys and additional sense codes that this target gives, by their names in the standards. (SPC-4
+//! "Sense data"; the codes of protection information are [`t10pi::scsi::Sense`]'s.)
 
 pub use t10pi::scsi::Sense as SenseCode;
 
