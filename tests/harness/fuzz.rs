@@ -5,6 +5,8 @@
 
 #[path = "fuzz_protection.rs"]
 mod of_protection;
+#[path = "fuzz_scsi.rs"]
+mod of_scsi;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -27,12 +29,13 @@ use t10pi::{Format, Guard, PiType};
 use zerocopy::FromBytes;
 
 pub use of_protection::{decisions, protection, vectors};
+pub use of_scsi::scsi;
 
 /// A body: what is done with one input.
 pub type Body = fn(&[u8]);
 
 /// Every fuzz target by name, which is also its corpus's folder.
-pub const TARGETS: [(&str, Body); 7] = [
+pub const TARGETS: [(&str, Body); 8] = [
     ("packet", packet),
     ("cm", cm),
     ("capsule", capsule),
@@ -40,6 +43,7 @@ pub const TARGETS: [(&str, Body); 7] = [
     ("protection", protection),
     ("decisions", decisions),
     ("vectors", vectors),
+    ("scsi", scsi),
 ];
 
 /// A UDP payload on port 4791.
