@@ -3,6 +3,7 @@
 pub mod block;
 pub mod cli;
 pub mod config;
+pub mod iscsi;
 pub mod log_limit;
 pub mod log_writer;
 pub mod metrics;
