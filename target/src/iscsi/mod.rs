@@ -1,4 +1,4 @@
-//! iSCSI over RDMA (iSER): wire formats, and the login to which they add up.
+//! iSCSI over RDMA (iSER): wire formats, the login and the full feature phase.
 //!
 //! Sans-IO: nothing here has a socket, a clock or a thread. Nothing listens for it yet: the target serves NVMe over
 //! Fabrics only.
@@ -10,6 +10,7 @@ pub mod keys;
 pub mod login;
 pub mod name;
 pub mod outgoing;
+pub mod session;
 pub mod sessions;
 pub mod text;
 pub mod wire;
