@@ -36,6 +36,7 @@ cd "$(dirname "$0")"
 debian=(
     gcc g++ libc6-dev make pkg-config ca-certificates # Rust's linker, and C sources of crates
     libibverbs-dev librdmacm-dev clang libclang-dev   # bindings to the RDMA libraries
+    ibverbs-providers                                 # libmlx5, whose functions are looked for
     tshark                                            # an independent judge of our packets
     shellcheck util-linux mount
     valgrind                                          # counts instructions
@@ -83,6 +84,7 @@ unit() {
     fi
     cargo build --workspace --bins --locked
     cargo nextest run --workspace --locked
+    cargo nextest run -p rwctx --features mlx5 --locked -E 'test(/^device::mlx5::/)'
     cargo test --workspace --doc --locked
 }
 

@@ -116,6 +116,12 @@ impl Signature {
         self.operation
     }
 
+    /// What of a tuple that comes in goes out as it is.
+    #[cfg(feature = "mlx5")]
+    pub(crate) fn copied(&self) -> Checks {
+        self.copied
+    }
+
     /// The shape of blocks: of the side that is checked, or of the one that is protected.
     #[must_use]
     pub fn format(&self) -> &Format {
