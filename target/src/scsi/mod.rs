@@ -10,6 +10,7 @@
 mod big_endian;
 pub mod capacity;
 pub mod cdb;
+mod failure;
 pub mod inquiry;
 pub mod lun;
 pub mod luns;

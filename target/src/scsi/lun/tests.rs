@@ -245,30 +245,48 @@ fn media() -> impl Strategy<Value = Medium> {
 
 /// Any bytes, half of the time with a CDB that exists and few bits.
 fn cdbs() -> impl Strategy<Value = Vec<u8>> {
-    let rows: Vec<_> = opcodes::supported(opcodes::Profile::Type2Disk)
-        .map(|row| row.usage().enumerate().collect::<Vec<_>>())
-        .collect();
-    let known = (prop::sample::select(rows), prop::collection::vec(any::<u8>(), 32), any::<u8>()).prop_map(
-        |(row, bytes, sparse)| {
-            let long = row[0].1 == 0x7F;
-            let bits = |at: usize, usage: u8, byte: u8| match at {
-                0 => usage,
-                7..=9 if long => usage,
-                1 if sparse & 1 == 0 => usage,
-                _ if sparse & 2 == 0 => usage & byte,
-                _ => usage & byte & 0x81,
-            };
-            row.iter().map(|(at, usage)| bits(*at, *usage, bytes[*at])).collect()
-        },
-    );
-    prop_oneof![known, prop::collection::vec(any::<u8>(), 0..40)]
+    let rows: Vec<Vec<u8>> =
+        opcodes::supported(opcodes::Profile::Type2Disk).map(|row| row.usage().collect()).collect();
+    let bytes = || prop::collection::vec(any::<u8>(), 32);
+    let known =
+        (prop::sample::select(rows), bytes(), bytes(), any::<u8>()).prop_map(|(row, bytes, kept, spare)| {
+            let (code, has_action) = (row[0], matches!(row[0], 0x5E | 0x5F | 0x9E | 0xA3));
+            let mut cdb = row.clone();
+            for at in 1..row.len() {
+                let fixed = at == 1 && has_action || (7..10).contains(&at) && code == 0x7F;
+                if !fixed {
+                    // Addresses and lengths with few bits are those that lie within something.
+                    cdb[at] &= if kept[at] < 64 || spare & 3 == 0 { bytes[at] } else { 0 };
+                }
+            }
+            if code == 0x5F && spare & 4 == 0 {
+                cdb[2] &= 0x0F;
+                cdb[5..9].copy_from_slice(&[0, 0, 0, 24]);
+            }
+            if code == 0x42 && spare & 4 == 0 {
+                cdb[7..9].copy_from_slice(&[0, 24]);
+            }
+            cdb
+        });
+    prop_oneof![3 => known, 1 => prop::collection::vec(any::<u8>(), 0..40)]
+}
+
+/// Any bytes, or a list that PERSISTENT RESERVE OUT or UNMAP takes.
+fn lists() -> impl Strategy<Value = Vec<u8>> {
+    let reserve = (0..3_u64, 0..3_u64, 0..2_u8).prop_map(|(key, other, flags)| {
+        [key.to_be_bytes(), other.to_be_bytes(), [0, 0, 0, 0, flags, 0, 0, 0]].concat()
+    });
+    let unmap = (any::<u8>(), 0..3_u8).prop_map(|(lba, blocks)| {
+        vec![0, 22, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, lba, 0, 0, 0, blocks, 0, 0, 0, 0]
+    });
+    prop_oneof![prop::collection::vec(any::<u8>(), 64), reserve, unmap]
 }
 
 proptest! {
     #[test]
     fn no_command_of_any_bytes_does_what_it_may_not(
         medium in media(),
-        commands in prop::collection::vec((any::<bool>(), cdbs(), prop::collection::vec(any::<u8>(), 64)), 1..20),
+        commands in prop::collection::vec((any::<bool>(), cdbs(), lists()), 1..40),
     ) {
         let mut unit = unit_on(medium, Persistence::Stored);
         for (first, cdb, list) in commands {
@@ -277,7 +295,7 @@ proptest! {
             let action = match unit.handle_command(id, &cdb, &[0, 300]) {
                 Action::Fetch { operation, command, length } => {
                     prop_assert!(length > 0 && length <= usize::from(u16::MAX));
-                    let list: Vec<u8> = list.iter().copied().cycle().take(length).collect();
+                    let list: Vec<u8> = list.iter().copied().chain(std::iter::repeat(0)).take(length).collect();
                     unit.handle_parameters(id, operation, &command, &list)
                 }
                 action => action,

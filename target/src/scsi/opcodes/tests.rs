@@ -161,3 +161,32 @@ fn task_management_functions_are_reported() {
     let extended = TaskFunctions { abort_task_set: true, unit_reset: true, ..functions }.answer(true);
     assert_eq!(extended, [0xD8, 0, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
+
+#[test]
+fn each_command_is_for_reservations_what_the_standards_tables_say() {
+    let of = |access| {
+        let rows = supported(TYPE_2).filter(|operation| operation.access == access);
+        let without_form = |name: &'static str| name.split([',', '(']).next().unwrap().trim_end();
+        let names: std::collections::BTreeSet<&str> =
+            rows.map(|operation| without_form(operation.name)).collect();
+        names.into_iter().collect::<Vec<_>>()
+    };
+    let free = ["INQUIRY", "READ CAPACITY", "REPORT LUNS", "REPORT TARGET PORT GROUPS", "REQUEST SENSE"];
+    assert_eq!(of(Access::Free), free);
+    let status =
+        ["REPORT SUPPORTED OPERATION CODES", "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", "TEST UNIT READY"];
+    assert_eq!(of(Access::Status), status);
+    assert_eq!(of(Access::Read), ["MODE SENSE", "READ", "VERIFY"]);
+    let write = [
+        "COMPARE AND WRITE",
+        "MODE SELECT",
+        "SYNCHRONIZE CACHE",
+        "UNMAP",
+        "WRITE",
+        "WRITE AND VERIFY",
+        "WRITE SAME",
+    ];
+    assert_eq!(of(Access::Write), write);
+    assert_eq!(of(Access::Persistent), ["PERSISTENT RESERVE IN", "PERSISTENT RESERVE OUT"]);
+    assert_eq!(of(Access::Legacy), ["RELEASE", "RESERVE"]);
+}

@@ -7,8 +7,6 @@ pub use t10pi::scsi::Sense as SenseCode;
 pub mod key {
     /// NO SENSE
     pub const NO_SENSE: u8 = 0x0;
-    /// NOT READY
-    pub const NOT_READY: u8 = 0x2;
     /// MEDIUM ERROR
     pub const MEDIUM_ERROR: u8 = 0x3;
     /// HARDWARE ERROR
@@ -21,8 +19,6 @@ pub mod key {
     pub const DATA_PROTECT: u8 = 0x7;
     /// ABORTED COMMAND
     pub const ABORTED_COMMAND: u8 = 0xB;
-    /// MISCOMPARE
-    pub const MISCOMPARE: u8 = 0xE;
 }
 
 const fn code(key: u8, asc: u8, ascq: u8) -> SenseCode {
@@ -38,6 +34,8 @@ pub const WRITE_ERROR: SenseCode = code(key::MEDIUM_ERROR, 0x0C, 0x00);
 pub const UNRECOVERED_READ_ERROR: SenseCode = code(key::MEDIUM_ERROR, 0x11, 0x00);
 /// No room for a block of a thinly provisioned unit.
 pub const SPACE_ALLOCATION_FAILED_WRITE_PROTECT: SenseCode = code(key::DATA_PROTECT, 0x27, 0x07);
+/// The storage did not answer in time.
+pub const LOGICAL_UNIT_COMMUNICATION_TIME_OUT: SenseCode = code(key::ABORTED_COMMAND, 0x08, 0x01);
 /// The target itself failed.
 pub const INTERNAL_TARGET_FAILURE: SenseCode = code(key::HARDWARE_ERROR, 0x44, 0x00);
 
