@@ -4,6 +4,8 @@
 //! may write is reached through raw pointers, never through a Rust reference that lives across device activity.
 #![allow(unsafe_code, reason = "owns raw memory that devices read and write")]
 
+mod entry;
+mod pages;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -16,7 +18,9 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, m
 
 use crate::remote::Rkey;
 
-pub use table::{MemError, MemTable, Remote};
+pub(crate) use entry::PACKET_PIECES;
+pub use pages::{PAGE, PageList};
+pub use table::{MemError, MemTable, Remote, Sinks};
 
 /// A local key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -47,10 +47,13 @@ pub enum SendOp {
     WriteWithImm(RemoteAddr, [u8; 4]),
     /// RDMA READ.
     Read(RemoteAddr),
+    /// RDMA READ that invalidates the key of its one sink when it is complete (iWARP).
+    ReadWithInv(RemoteAddr),
     /// Invalidates a local fast-registration key.
     LocalInv(Rkey),
-    /// Fast registration: gives the region `mr` a fresh key and access rights. The new key must differ from the
-    /// old one in its low byte only.
+    /// Fast registration: maps the memory of the work request's SGEs, in order, one behind the other from the address of
+    /// its first byte on, and gives it a fresh key. The new key must differ from the old one in its low byte only, and the
+    /// old one be invalid. What a list may look like: [`crate::mem::PageList`].
     RegMr {
         /// The region, made by [`crate::device::Device::alloc_fast_reg`].
         mr: MrId,
@@ -58,12 +61,6 @@ pub enum SendOp {
         key: Rkey,
         /// Rights of local and remote users.
         access: Access,
-        /// First byte of the memory that the key grants.
-        addr: u64,
-        /// Bytes granted.
-        length: u32,
-        /// Local key of the memory that `addr` lies in.
-        lkey: Lkey,
     },
 }
 
@@ -92,7 +89,8 @@ pub struct SendWr<'a> {
     pub wr_id: WrId,
     /// Operation.
     pub op: SendOp,
-    /// Local memory, gathered or scattered in order; at most the device's `max_send_sge` (READ: `max_sge_rd`).
+    /// Local memory, gathered or scattered in order; at most the device's `max_send_sge` (READ: `max_sge_rd`). Of a fast
+    /// registration, the memory that it maps: as many pages as its region has.
     pub sges: &'a [Sge],
     /// Completion wanted.
     pub signal: Signal,

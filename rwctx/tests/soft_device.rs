@@ -228,17 +228,14 @@ fn connect_move_data_and_disconnect(reactors: usize, reactor: usize, gso: Gso) {
     let (host, target, host_id, target_id) = pair.connect(reactor);
 
     // The host opens a window for the data of its command.
-    let window = pair.host[0].alloc_fast_reg(host.pd).unwrap();
+    let window = pair.host[0].alloc_fast_reg(host.pd, 16).unwrap();
     let key = Rkey(window.rkey.0 & !0xff | (window.rkey.0.wrapping_add(1) & 0xff));
     let register = SendOp::RegMr {
         mr: window.id,
         key,
         access: Access { local_write: true, remote_read: false, remote_write: true },
-        addr: host.mr.addr + 65_536,
-        length: 32_768,
-        lkey: host.mr.lkey,
     };
-    host.send(&mut pair.host, 0, register, &[]);
+    host.send(&mut pair.host, 0, register, &[host.sge(65_536, 32_768)]);
     let got = pair.host_completes(1);
     assert_eq!((success(&got[0]).0, got[0].opcode), (0, WcOpcode::RegMr));
 

@@ -158,17 +158,18 @@ impl Peer {
 
     /// A key of its own for a part of the memory, made by a queue.
     pub(crate) fn window(&mut self, at: usize, offset: u64, length: u32) -> Rkey {
-        let window = self.device.alloc_fast_reg(self.pd).unwrap();
+        let window = self.device.alloc_fast_reg(self.pd, 16).unwrap();
         let key = Rkey(window.rkey.0 & !0xff | (window.rkey.0.wrapping_add(1) & 0xff));
         let register = SendOp::RegMr {
             mr: window.id,
             key,
             access: Access { local_write: true, remote_read: true, remote_write: true },
-            addr: self.mr.addr + offset,
-            length,
-            lkey: self.mr.lkey,
         };
-        self.post(at, &[], register);
+        let memory = Sge { addr: self.mr.addr + offset, length, lkey: self.mr.lkey };
+        let wr_id = WrId((at as u64) << 32 | u64::from(u32::MAX));
+        let sges = &[memory];
+        let wr = SendWr { wr_id, op: register, sges, signal: Signal::Unsignaled, fence: Fence::None };
+        self.device.post_send(self.queues[at].qpn, &wr).unwrap();
         key
     }
 

@@ -171,7 +171,7 @@ impl Side {
         let depth = u32::try_from(2 * DEPTH)?;
         let cap = QpCap { max_send_wr: 2 * depth, max_recv_wr: depth, max_send_sge: 4, max_recv_sge: 4 };
         let qpns = (0..queues).map(|_| device.create_qp(pd, &cap)).collect::<Result<_, _>>()?;
-        let windows = (0..DEPTH).map(|_| device.alloc_fast_reg(pd).map(|mr| (mr.id, mr.rkey)));
+        let windows = (0..DEPTH).map(|_| device.alloc_fast_reg(pd, 2).map(|mr| (mr.id, mr.rkey)));
         let windows = windows.collect::<Result<_, _>>()?;
         Ok(Self { address, device, qpns, region, mr, windows })
     }
@@ -251,11 +251,8 @@ impl Side {
             mr,
             key,
             access: Access { local_write: true, remote_read: false, remote_write: true },
-            addr: self.mr.addr + (slot * DATA) as u64,
-            length: u32::try_from(DATA)?,
-            lkey: self.mr.lkey,
         };
-        self.send(slot, register, &[], Signal::Unsignaled)?;
+        self.send(slot, register, &[self.sge(slot * DATA, DATA)], Signal::Unsignaled)?;
         let at = response_at(slot);
         let mut words = [0; RESPONSE];
         words[..8].copy_from_slice(&(self.mr.addr + (slot * DATA) as u64).to_le_bytes());

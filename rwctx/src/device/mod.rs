@@ -4,6 +4,7 @@
 
 #[cfg(feature = "mlx5")]
 pub mod mlx5;
+pub mod null;
 pub mod soft;
 
 use std::net::IpAddr;
@@ -206,11 +207,13 @@ pub trait Device {
         access: Access,
     ) -> Result<Mr, DeviceError>;
 
-    /// Makes a fast-registration region without memory; [`crate::wr::SendOp::RegMr`] gives it some.
+    /// Makes a fast-registration region without memory, with room for a list of `pages` pages; [`crate::wr::SendOp::RegMr`]
+    /// gives it some.
     ///
     /// # Errors
-    /// [`DeviceError::NoResources`].
-    fn alloc_fast_reg(&mut self, pd: Pd) -> Result<Mr, DeviceError>;
+    /// [`DeviceError::NoResources`]; [`DeviceError::Invalid`] when that is more than
+    /// [`DeviceCaps::max_fast_reg_page_list_len`].
+    fn alloc_fast_reg(&mut self, pd: Pd, pages: u32) -> Result<Mr, DeviceError>;
 
     /// Forgets a region. Peers lose access at once.
     ///

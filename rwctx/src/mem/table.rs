@@ -5,12 +5,12 @@
 //! is used again, so that a stale key names nothing (IBTA 10.6.3).
 
 use std::collections::VecDeque;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{Access, Iov, Lkey, Mr, MrId, Pd, Region};
+use super::entry::{Entry, Kind};
+use super::{Access, Iov, Lkey, Mr, MrId, PageList, Pd, Region};
 use crate::device::DeviceError;
 use crate::remote::Rkey;
 use crate::wr::Sge;
@@ -36,6 +36,19 @@ pub enum MemError {
     /// The region is in a state that does not allow this.
     #[error("region in the wrong state")]
     State,
+    /// The bytes lie in more pieces than there is room for.
+    #[error("too many pieces")]
+    Pieces,
+}
+
+/// Which right the memory that READ responses go to has to grant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sinks {
+    /// Local write.
+    #[default]
+    Local,
+    /// Remote write as well: iWARP names the sink to the peer, which writes there.
+    Remote,
 }
 
 /// What a peer does to memory.
@@ -47,34 +60,6 @@ pub enum Remote {
     Write,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// Not in use.
-    Free,
-    /// Registered memory.
-    Plain,
-    /// Granted by REG_MR work requests.
-    FastReg,
-}
-
-#[derive(Debug)]
-struct Entry {
-    kind: Kind,
-    /// Whether `key` is valid.
-    granted: bool,
-    key: u32,
-    /// Steps on every allocation, so that an old [`MrId`] names nothing.
-    generation: u8,
-    pd: Pd,
-    access: Access,
-    /// First byte, in this process and towards peers.
-    addr: u64,
-    length: u64,
-    /// Where `addr` lies in `region`.
-    offset: usize,
-    region: Option<Arc<Region>>,
-}
-
 /// The memory regions of one device and their keys.
 #[derive(Debug)]
 pub struct MemTable {
@@ -84,6 +69,7 @@ pub struct MemTable {
     free: VecDeque<u32>,
     /// Memory that lost its last registration in the middle of sending, until a region is deregistered.
     retired: Vec<Arc<Region>>,
+    sinks: Sinks,
     capacity: u32,
     next_pd: u32,
     live: u32,
@@ -110,15 +96,24 @@ impl MemTable {
             length: 0,
             offset: 0,
             region: None,
+            pages: 0,
+            more: Vec::new(),
         };
         Self {
             entries: vec![unused],
             free: VecDeque::new(),
             retired: Vec::with_capacity(64),
+            sinks: Sinks::Local,
             capacity: capacity.min(MAX_REGIONS),
             next_pd: 1,
             live: 0,
         }
+    }
+
+    /// The same table with another rule for the memory that READ responses go to.
+    #[must_use]
+    pub fn with_sinks(self, sinks: Sinks) -> Self {
+        Self { sinks, ..self }
     }
 
     /// Makes a protection domain.
@@ -161,30 +156,29 @@ impl MemTable {
         Ok(Self::describe(index, entry))
     }
 
-    /// Makes a fast-registration region: its key is invalid until [`Self::fast_register`].
+    /// Makes a fast-registration region for lists of `pages` pages: its key is invalid until [`Self::fast_register`].
     ///
     /// # Errors
     /// [`DeviceError::NoResources`].
-    pub fn alloc_fast_reg(&mut self, pd: Pd) -> Result<Mr, DeviceError> {
+    pub fn alloc_fast_reg(&mut self, pd: Pd, pages: u32) -> Result<Mr, DeviceError> {
         let index = self.allocate(pd, Kind::FastReg)?;
-        Ok(Self::describe(index, &self.entries[index as usize]))
+        let entry = &mut self.entries[index as usize];
+        entry.pages = pages;
+        Ok(Self::describe(index, entry))
     }
 
-    /// Gives a fast-registration region memory: `length` bytes at `addr`, which lie in the region of `lkey`.
+    /// Gives a fast-registration region the memory of `list`, one piece behind the other from the address of its first byte.
     ///
     /// # Errors
-    /// When `mr` or `lkey` is unknown in `pd`, `mr` is not invalid at the time, `key` has another index than `mr`, the
-    /// range lies outside, or the rights exceed those of the memory.
-    #[expect(clippy::too_many_arguments, reason = "the fields of the REG_MR work request")]
+    /// When `mr` or a local key is unknown in `pd`, `mr` is not invalid at the time, `key` has another index than `mr`, a piece
+    /// lies outside its memory, the pieces don't fit the region's pages ([`PageList`]), or the rights exceed those of the memory.
     pub fn fast_register(
         &mut self,
         pd: Pd,
         mr: MrId,
         key: Rkey,
         access: Access,
-        addr: u64,
-        length: u32,
-        lkey: Lkey,
+        list: impl Iterator<Item = Sge> + Clone,
     ) -> Result<(), MemError> {
         let index = self.index_of(mr).ok_or(MemError::Key)?;
         let target = &self.entries[index as usize];
@@ -194,26 +188,44 @@ impl MemTable {
         if target.granted {
             return Err(MemError::State);
         }
-        let memory = self.granted(pd, lkey.0)?;
-        let offset = memory.place(addr, u64::from(length))?;
-        if length == 0 {
-            return Err(MemError::Range);
+        let mut pages = PageList::default();
+        for sge in list.clone() {
+            let memory = self.granted(pd, sge.lkey.0)?;
+            if memory.kind != Kind::Plain {
+                return Err(MemError::Key);
+            }
+            memory.place(sge.addr, u64::from(sge.length))?;
+            if (access.local_write || access.remote_write) && !memory.access.local_write {
+                return Err(MemError::Rights);
+            }
+            if sge.length == 0 || !pages.push(sge.addr, sge.length, target.pages) {
+                return Err(MemError::Range);
+            }
         }
-        if (access.local_write || access.remote_write) && !memory.access.local_write {
-            return Err(MemError::Rights);
+        let first = list.clone().next().ok_or(MemError::Range)?;
+        self.let_go(index);
+        let mut at = 0;
+        for sge in list {
+            let memory = self.granted(pd, sge.lkey.0)?;
+            let offset = memory.place(sge.addr, u64::from(sge.length))?;
+            let region = Arc::clone(memory.region.as_ref().ok_or(MemError::Key)?);
+            self.entries[index as usize].append(at, region, offset);
+            at += u64::from(sge.length);
         }
-        let region = memory.region.clone();
         let target = &mut self.entries[index as usize];
         target.granted = true;
         target.key = key.0;
         target.access = access;
-        target.addr = addr;
-        target.length = u64::from(length);
-        target.offset = offset;
-        let before = std::mem::replace(&mut target.region, region);
-        // Packets may still point there; whoever else holds it keeps it mapped.
-        self.retired.extend(before.filter(|region| Arc::strong_count(region) == 1));
+        target.addr = first.addr;
+        target.length = at;
         Ok(())
+    }
+
+    /// Lets go of the memory of a region. Packets may still point there; whoever else holds it keeps it mapped.
+    fn let_go(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        let before = entry.region.take().into_iter().chain(entry.more.drain(..).map(|run| run.region));
+        self.retired.extend(before.filter(|region| Arc::strong_count(region) == 1));
     }
 
     /// Makes the key of a fast-registration region invalid, for local and remote users, at once.
@@ -245,6 +257,7 @@ impl MemTable {
         entry.kind = Kind::Free;
         entry.granted = false;
         entry.region = None;
+        entry.more.clear();
         self.retired.clear();
         self.free.push_back(index);
         self.live -= 1;
@@ -260,13 +273,13 @@ impl MemTable {
     /// Resolves `length` bytes at `addr` for reading by a local work request.
     ///
     /// # Errors
-    /// See [`MemError`].
+    /// See [`MemError`]; [`MemError::Pieces`] when they lie in several.
     #[inline]
     pub fn local(&self, pd: Pd, lkey: Lkey, addr: u64, length: usize) -> Result<Iov<'_>, MemError> {
         self.granted(pd, lkey.0)?.iov(addr, length)
     }
 
-    /// Resolves `length` bytes at `addr` for an RDMA READ of a peer.
+    /// Resolves `length` bytes at `addr` for an RDMA READ of a peer: the first piece of them, if they lie in several.
     ///
     /// # Errors
     /// See [`MemError`].
@@ -276,7 +289,26 @@ impl MemTable {
         if !entry.access.remote_read {
             return Err(MemError::Rights);
         }
-        entry.iov(addr, length)
+        entry.first(addr, length)
+    }
+
+    /// Whether READ responses may go to `sges`, which is looked at where that takes more than what placing them checks.
+    ///
+    /// # Errors
+    /// See [`MemError`].
+    #[inline]
+    pub fn check_sinks(&self, pd: Pd, sges: &[Sge]) -> Result<(), MemError> {
+        if self.sinks == Sinks::Local {
+            return Ok(());
+        }
+        let check = |sge: &Sge| {
+            let entry = self.granted(pd, sge.lkey.0)?;
+            if !entry.access.remote_write {
+                return Err(MemError::Rights);
+            }
+            entry.place(sge.addr, u64::from(sge.length)).map(drop)
+        };
+        sges.iter().try_for_each(check)
     }
 
     /// Whether a peer may do `what` to `length` bytes at `addr`. Zero bytes need no key (IBTA 9.4.2).
@@ -322,7 +354,7 @@ impl MemTable {
     /// `to` were filled. A range behind the end of the message is cut off there.
     ///
     /// # Errors
-    /// See [`MemError`].
+    /// See [`MemError`]; [`MemError::Pieces`] when `to` is too short.
     #[inline]
     pub fn gather<'m>(
         &'m self,
@@ -334,10 +366,18 @@ impl MemTable {
     ) -> Result<usize, MemError> {
         let mut pieces = 0;
         for piece in pieces_of(sges, offset, length) {
-            let (sge, skip, bytes) = piece;
-            let addr = sge.addr.checked_add(u64::from(skip)).ok_or(MemError::Range)?;
-            to[pieces] = self.local(pd, sge.lkey, addr, bytes)?;
-            pieces += 1;
+            let (sge, skip, mut bytes) = piece;
+            let mut addr = sge.addr.checked_add(u64::from(skip)).ok_or(MemError::Range)?;
+            loop {
+                let iov = self.granted(pd, sge.lkey.0)?.first(addr, bytes)?;
+                *to.get_mut(pieces).ok_or(MemError::Pieces)? = iov;
+                pieces += 1;
+                if iov.len() == bytes {
+                    break;
+                }
+                bytes -= iov.len();
+                addr += iov.len() as u64;
+            }
         }
         Ok(pieces)
     }
@@ -390,6 +430,8 @@ impl MemTable {
                 length: 0,
                 offset: 0,
                 region: None,
+                pages: 0,
+                more: Vec::new(),
             });
             index
         };
@@ -421,35 +463,6 @@ impl MemTable {
             addr: entry.addr,
             length: entry.length,
         }
-    }
-}
-
-impl Entry {
-    /// Where the range lies in the region's memory.
-    #[inline]
-    fn place(&self, addr: u64, length: u64) -> Result<usize, MemError> {
-        let skip = addr.checked_sub(self.addr).ok_or(MemError::Range)?;
-        let end = skip.checked_add(length).ok_or(MemError::Range)?;
-        if end > self.length {
-            return Err(MemError::Range);
-        }
-        let skip = usize::try_from(skip).map_err(|_| MemError::Range)?;
-        Ok(self.offset + skip)
-    }
-
-    #[inline]
-    fn iov(&self, addr: u64, length: usize) -> Result<Iov<'_>, MemError> {
-        let offset = self.place(addr, length as u64)?;
-        let region = self.region.as_ref().ok_or(MemError::Key)?;
-        let base = region.ptr(offset, length).ok_or(MemError::Range)?;
-        Ok(Iov { base, length, life: PhantomData })
-    }
-
-    #[inline]
-    fn write(&self, addr: u64, from: &[u8]) -> Result<(), MemError> {
-        let offset = self.place(addr, from.len() as u64)?;
-        self.region.as_ref().ok_or(MemError::Key)?.write(offset, from);
-        Ok(())
     }
 }
 

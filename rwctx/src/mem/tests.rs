@@ -95,16 +95,17 @@ fn fast_registration_grants_a_window_until_it_is_invalidated() {
     let mut table = MemTable::default();
     let pd = table.alloc_pd().unwrap();
     let memory = table.register(pd, &region(8192), 0, 8192, ALL).unwrap();
-    let fast = table.alloc_fast_reg(pd).unwrap();
+    let fast = table.alloc_fast_reg(pd, 4).unwrap();
     assert!(table.remote(pd, fast.rkey, memory.addr, 1).is_err(), "invalid until it is registered");
     let key = Rkey(fast.rkey.0 & !0xFF | 0x77);
     let window = (memory.addr + 4096, 100);
-    table.fast_register(pd, fast.id, key, ALL, window.0, window.1, memory.lkey).unwrap();
+    let list = [Sge { addr: window.0, length: 100, lkey: memory.lkey }];
+    table.fast_register(pd, fast.id, key, ALL, list.into_iter()).unwrap();
     assert!(table.remote(pd, key, window.0, 100).is_ok());
     assert!(table.remote(pd, key, window.0, 101).is_err());
     assert!(table.remote(pd, key, memory.addr, 1).is_err());
     assert!(table.remote(pd, fast.rkey, window.0, 1).is_err(), "the old key is gone");
-    let again = table.fast_register(pd, fast.id, key, ALL, window.0, window.1, memory.lkey);
+    let again = table.fast_register(pd, fast.id, key, ALL, list.into_iter());
     assert_eq!(again, Err(MemError::State), "a valid region is not registered again");
     table.invalidate(pd, key).unwrap();
     assert!(table.remote(pd, key, window.0, 1).is_err());
@@ -118,10 +119,10 @@ fn fast_registration_can_not_exceed_the_memory_it_is_made_of() {
     let (pd, other) = (table.alloc_pd().unwrap(), table.alloc_pd().unwrap());
     let pages = region(8192);
     let memory = table.register(pd, &pages, 0, 4096, Access::default()).unwrap();
-    let fast = table.alloc_fast_reg(pd).unwrap();
+    let fast = table.alloc_fast_reg(pd, 4).unwrap();
     let read = Access { remote_read: true, ..Access::default() };
     let mut register = |pd, id, key, access, addr, length, lkey| {
-        table.fast_register(pd, id, key, access, addr, length, lkey)
+        table.fast_register(pd, id, key, access, [Sge { addr, length, lkey }].into_iter())
     };
     let (id, key, at, lkey) = (fast.id, fast.rkey, memory.addr, memory.lkey);
     assert_eq!(register(pd, id, key, ALL, at, 4096, lkey), Err(MemError::Rights));
@@ -158,4 +159,99 @@ fn messages_are_gathered_and_scattered_over_any_split() {
     let mut end = [0; 8];
     pages.read(900, &mut end);
     assert_eq!(end[2..], [1; 6]);
+}
+
+/// Memory with a pattern, and a fast registration that maps some of it in another order.
+fn scattered(
+    table: &mut MemTable,
+    pd: Pd,
+    access: Access,
+    list: &[(u64, u32)],
+) -> (Arc<Region>, Mr, Result<(), MemError>, Sge) {
+    let pages = region(8 * 4096);
+    let pattern: Vec<u8> = (0..8 * 4096_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    pages.write(0, &pattern);
+    let memory = table.register(pd, &pages, 0, pages.len(), ALL).unwrap();
+    let fast = table.alloc_fast_reg(pd, 4).unwrap();
+    let key = Rkey(fast.rkey.0 ^ 1);
+    let sges: Vec<Sge> = list.iter().map(|&(offset, length)| sge(&memory, offset, length)).collect();
+    let registered = table.fast_register(pd, fast.id, key, access, sges.iter().copied());
+    let length = list.iter().map(|(_, length)| length).sum();
+    let whole = Sge { addr: memory.addr + list[0].0, length, lkey: Lkey(key.0) };
+    (pages, fast, registered, whole)
+}
+
+#[test]
+fn a_fast_registration_shows_scattered_pages_as_one_range() {
+    let list = [(5 * 4096 + 4000, 96), (4096, 4096), (2 * 4096, 4096), (7 * 4096, 100)];
+    let mut table = MemTable::default();
+    let pd = table.alloc_pd().unwrap();
+    let (pages, fast, registered, whole) = scattered(&mut table, pd, ALL, &list);
+    registered.unwrap();
+    let mut expected = Vec::new();
+    for (offset, length) in list {
+        let mut bytes = vec![0; length as usize];
+        pages.read(usize::try_from(offset).unwrap(), &mut bytes);
+        expected.extend(bytes);
+    }
+    let total = whole.length as usize;
+    for (offset, length) in
+        [(0, 4096), (0, 96), (95, 2), (96, 4096), (4000, 4096), (total - 101, 101), (total, 0)]
+    {
+        let at = u32::try_from(offset).unwrap();
+        let mut iovs = [Iov::EMPTY; PACKET_PIECES];
+        let pieces = table.gather(pd, &[whole], at, length, &mut iovs).unwrap();
+        let mut bytes = Vec::new();
+        iovs[..pieces].iter().for_each(|iov| iov.append_to(&mut bytes));
+        assert_eq!(bytes, expected[offset..offset + length], "{length} bytes at {offset}");
+        let first = table.remote(pd, Rkey(whole.lkey.0), whole.addr + u64::from(at), length).unwrap();
+        let all = table.local(pd, whole.lkey, whole.addr + u64::from(at), length);
+        assert_eq!(all.is_ok(), first.len() == length);
+        assert_eq!(first.len(), iovs.first().map_or(0, Iov::len), "{length} bytes at {offset}");
+    }
+    assert_eq!(table.gather(pd, &[whole], 0, 4096, &mut [Iov::EMPTY]), Err(MemError::Pieces));
+    // Writing, by ourselves and by a peer, over the seams.
+    let bytes: Vec<u8> = (0..total).map(|i| u8::try_from(i % 251).unwrap()).collect();
+    table.scatter(pd, &[whole], 0, &bytes[..4200]).unwrap();
+    table.write_remote(pd, Rkey(whole.lkey.0), whole.addr + 4200, &bytes[4200..]).unwrap();
+    let mut at = 0;
+    for (offset, length) in list {
+        let mut there = vec![0; length as usize];
+        pages.read(usize::try_from(offset).unwrap(), &mut there);
+        assert_eq!(there, bytes[at..at + length as usize]);
+        at += length as usize;
+    }
+    assert_eq!(table.write_remote(pd, Rkey(whole.lkey.0), whole.addr + 1, &bytes), Err(MemError::Range));
+    // All of it is let go of.
+    table.deregister(fast.id).unwrap();
+    assert_eq!(Arc::strong_count(&pages), 2);
+}
+
+#[test]
+fn a_list_that_pages_can_not_hold_is_not_registered() {
+    for list in [
+        &[(0, 4096), (4096 * 3 + 1, 10)][..],
+        &[(0, 100), (4096, 4096)],
+        &[(0, 3 * 4096), (4 * 4096, 4096), (6 * 4096, 1)],
+        &[(1, 4 * 4096)],
+    ] {
+        let mut table = MemTable::default();
+        let pd = table.alloc_pd().unwrap();
+        let (.., refused, whole) = scattered(&mut table, pd, ALL, list);
+        assert_eq!(refused, Err(MemError::Range), "{list:?}");
+        assert_eq!(table.gather(pd, &[whole], 0, 1, &mut [Iov::EMPTY]), Err(MemError::Key));
+    }
+}
+
+#[test]
+fn a_read_over_iwarp_needs_a_sink_that_peers_may_write() {
+    let mut table = MemTable::default().with_sinks(Sinks::Remote);
+    let pd = table.alloc_pd().unwrap();
+    let local = Access { local_write: true, ..Access::default() };
+    let closed = table.register(pd, &region(4096), 0, 4096, local).unwrap();
+    let open = table.register(pd, &region(4096), 0, 4096, ALL).unwrap();
+    assert_eq!(table.check_sinks(pd, &[sge(&closed, 0, 1)]), Err(MemError::Rights));
+    assert_eq!(table.check_sinks(pd, &[sge(&open, 0, 4096)]), Ok(()));
+    assert_eq!(table.check_sinks(pd, &[sge(&open, 1, 4096)]), Err(MemError::Range));
+    assert_eq!(MemTable::default().check_sinks(pd, &[sge(&closed, 0, 1)]), Ok(()));
 }

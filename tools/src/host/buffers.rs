@@ -118,15 +118,8 @@ impl Buffers {
                 fast.revoke(link, queue)?;
                 fast.key = next_key(fast.key);
                 let access = Access { local_write: true, remote_read: true, remote_write: true };
-                let op = SendOp::RegMr {
-                    mr: fast.mr.id,
-                    key: fast.key,
-                    access,
-                    addr: sge.addr,
-                    length,
-                    lkey: sge.lkey,
-                };
-                link.post_memory(queue, op)?;
+                let op = SendOp::RegMr { mr: fast.mr.id, key: fast.key, access };
+                link.post_memory(queue, op, &[sge])?;
                 fast.valid = true;
                 (fast.key, true)
             }
@@ -174,7 +167,7 @@ impl FastReg {
     /// Invalidates the key ourselves, if it is valid.
     fn revoke(&mut self, link: &mut Link, queue: usize) -> Result<(), HostError> {
         if std::mem::take(&mut self.valid) {
-            link.post_memory(queue, SendOp::LocalInv(self.key))?;
+            link.post_memory(queue, SendOp::LocalInv(self.key), &[])?;
         }
         Ok(())
     }

@@ -119,7 +119,8 @@ impl Link {
     /// # Errors
     /// When the device is out of registrations.
     pub fn alloc_fast_reg(&mut self) -> Result<Mr, HostError> {
-        Ok(self.device.alloc_fast_reg(self.pd)?)
+        let pages = self.device.caps().max_fast_reg_page_list_len;
+        Ok(self.device.alloc_fast_reg(self.pd, pages)?)
     }
 
     /// Gives a registration back.
@@ -289,8 +290,8 @@ impl Link {
     ///
     /// # Errors
     /// When the queue pair failed.
-    pub fn post_memory(&mut self, queue: usize, op: SendOp) -> Result<(), HostError> {
-        Ok(self.queues[queue].post_memory(&mut self.device, op)?)
+    pub fn post_memory(&mut self, queue: usize, op: SendOp, memory: &[Sge]) -> Result<(), HostError> {
+        Ok(self.queues[queue].post_memory(&mut self.device, op, memory)?)
     }
 
     /// Whether a capsule will not be sent again, so that its in-capsule data may change.

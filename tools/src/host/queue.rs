@@ -193,11 +193,16 @@ impl Queue {
     }
 
     /// Posts a registration or invalidation; it completes visibly only if it fails.
-    pub(super) fn post_memory<D: Device>(&self, device: &mut D, op: SendOp) -> Result<(), PostError> {
+    pub(super) fn post_memory<D: Device>(
+        &self,
+        device: &mut D,
+        op: SendOp,
+        memory: &[Sge],
+    ) -> Result<(), PostError> {
         let wr = SendWr {
             wr_id: self.wr_id(MEMORY, 0),
             op,
-            sges: &[],
+            sges: memory,
             signal: Signal::Unsignaled,
             fence: Fence::None,
         };

@@ -63,4 +63,6 @@ pub struct Counters {
     pub qp_failures: u64,
     /// Work requests flushed.
     pub flushes: u64,
+    /// Fast registrations of our own work requests.
+    pub fast_registrations: u64,
 }

@@ -96,6 +96,8 @@ pub struct SoftCounters {
     pub tx: TxCounters,
     /// Datagrams to queue pair 1 that were no management datagrams.
     pub gsi_dropped: u64,
+    /// Memory regions in use, now.
+    pub memory_regions: u32,
 }
 
 /// A userspace RoCEv2 device, as one reactor has it.
@@ -282,6 +284,7 @@ impl SoftDevice {
             rx: self.driver.rx_counters(),
             tx: self.driver.tx_counters(),
             gsi_dropped: self.gsi.as_ref().map_or(0, Gsi::dropped),
+            memory_regions: self.endpoint.memory_regions(),
         }
     }
 }
@@ -306,8 +309,8 @@ impl Device for SoftDevice {
         self.endpoint.reg_mr(pd, region, offset, length, access)
     }
 
-    fn alloc_fast_reg(&mut self, pd: Pd) -> Result<Mr, DeviceError> {
-        self.endpoint.alloc_fast_reg(pd)
+    fn alloc_fast_reg(&mut self, pd: Pd, pages: u32) -> Result<Mr, DeviceError> {
+        self.endpoint.alloc_fast_reg(pd, pages)
     }
 
     fn dereg_mr(&mut self, id: MrId) -> Result<(), DeviceError> {

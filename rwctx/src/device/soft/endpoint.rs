@@ -20,7 +20,7 @@ use super::timers::Timers;
 use super::wire::{Packet, ParseError, Role};
 use super::{PacketSink, RxMeta, SinkFull};
 use crate::device::{DeviceCaps, DeviceError, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn};
-use crate::mem::{Access, MemTable, Mr, MrId, Pd, Region};
+use crate::mem::{Access, MemTable, Mr, MrId, Pd, Region, Sinks};
 use crate::wc::Wc;
 use crate::wr::{RecvWr, SendOp, SendWr, Sge, WrId};
 
@@ -195,10 +195,11 @@ impl Endpoint {
         caps.max_send_sge = caps.max_send_sge.min(most_sge);
         caps.max_sge_rd = caps.max_sge_rd.min(most_sge);
         caps.max_recv_sge = caps.max_recv_sge.min(most_sge);
+        let sinks = if caps.iwarp { Sinks::Remote } else { Sinks::Local };
         Self {
             caps,
             tuning: config.tuning,
-            mem: MemTable::new(config.max_mrs),
+            mem: MemTable::new(config.max_mrs).with_sinks(sinks),
             qps: QpTable::new(config.reactor, config.reactors, config.max_qps, config.seed),
             next_qpn: None,
             cq: VecDeque::new(),
@@ -347,12 +348,15 @@ impl Endpoint {
     /// Makes a fast-registration region; see [`MemTable::alloc_fast_reg`].
     ///
     /// # Errors
-    /// See there; [`DeviceError::Invalid`] when the capabilities do not include it.
-    pub fn alloc_fast_reg(&mut self, pd: Pd) -> Result<Mr, DeviceError> {
+    /// See there; [`DeviceError::Invalid`] when the capabilities do not include it, or not so many pages.
+    pub fn alloc_fast_reg(&mut self, pd: Pd, pages: u32) -> Result<Mr, DeviceError> {
         if !self.caps.mem_mgt_extensions {
             return Err(DeviceError::Invalid("use: no memory management extensions"));
         }
-        self.mem.alloc_fast_reg(pd)
+        if pages > self.caps.max_fast_reg_page_list_len {
+            return Err(DeviceError::Invalid("number of pages"));
+        }
+        self.mem.alloc_fast_reg(pd, pages)
     }
 
     /// Forgets a region; the sink has let go of all packets before. Work requests that still use it fail when they do.
@@ -458,6 +462,9 @@ impl Endpoint {
         if !self.caps.mem_mgt_extensions
             && matches!(wr.op, SendOp::LocalInv(_) | SendOp::RegMr { .. } | SendOp::SendWithInv(_))
         {
+            return Err(PostError::Unsupported);
+        }
+        if matches!(wr.op, SendOp::ReadWithInv(_)) && !self.caps.iwarp {
             return Err(PostError::Unsupported);
         }
         let qp = self.qps.get_mut(qpn).ok_or(PostError::UnknownQp)?;

@@ -13,6 +13,7 @@ pub mod fault;
 mod gsi;
 pub mod icrc;
 pub mod pcap;
+pub mod persona;
 mod psn;
 mod qp;
 mod qp_table;

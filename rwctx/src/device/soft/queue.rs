@@ -1,5 +1,7 @@
 //! The queues of a queue pair: rings that are allocated once. Entries keep their place until they complete.
 
+use std::collections::VecDeque;
+
 use crate::device::{PostError, Qpn};
 use crate::wc::{RecvExtra, Wc, WcOpcode, WcStatus};
 use crate::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
@@ -32,6 +34,8 @@ pub(super) struct SendWqe {
     /// Whether a local operation was executed.
     pub(super) done: bool,
     sge_count: u8,
+    /// Of a registration with more pieces than a slot has room for: where they begin, and how many.
+    listed: (u64, u32),
 }
 
 impl SendWqe {
@@ -44,7 +48,7 @@ impl SendWqe {
     /// Whether it is an RDMA READ.
     #[inline]
     pub(super) fn is_read(&self) -> bool {
-        matches!(self.op, SendOp::Read(_))
+        matches!(self.op, SendOp::Read(_) | SendOp::ReadWithInv(_))
     }
 
     /// Whether nothing of it goes to the peer.
@@ -59,7 +63,7 @@ impl SendWqe {
         let opcode = match self.op {
             SendOp::Send | SendOp::SendWithImm(_) | SendOp::SendWithInv(_) => WcOpcode::Send,
             SendOp::Write(_) | SendOp::WriteWithImm(..) => WcOpcode::RdmaWrite,
-            SendOp::Read(_) => WcOpcode::RdmaRead,
+            SendOp::Read(_) | SendOp::ReadWithInv(_) => WcOpcode::RdmaRead,
             SendOp::LocalInv(_) => WcOpcode::LocalInv,
             SendOp::RegMr { .. } => WcOpcode::RegMr,
         };
@@ -79,11 +83,29 @@ pub(super) fn message_length(sges: &[Sge], most: usize) -> Result<u32, PostError
     u32::try_from(total).ok().filter(|&bytes| bytes <= MAX_MESSAGE).ok_or(PostError::BadSge)
 }
 
+/// Pieces that are contiguous as one.
+fn runs(sges: &[Sge]) -> impl Iterator<Item = Sge> {
+    let mut rest = sges.iter().peekable();
+    std::iter::from_fn(move || {
+        let mut run = *rest.next()?;
+        while let Some(next) = rest.next_if(|next| {
+            next.lkey == run.lkey && run.addr.checked_add(u64::from(run.length)) == Some(next.addr)
+        }) {
+            // Their sum was checked with the message's length.
+            run.length += next.length;
+        }
+        Some(run)
+    })
+}
+
 /// The send queue. Entries are named by a number that only grows.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     ring: Box<[SendWqe]>,
     sges: Box<[Sge]>,
+    /// Long lists of registrations, one after the other; how many pieces were taken off before the first.
+    lists: VecDeque<Sge>,
+    lists_popped: u64,
     max_sge: usize,
     limit: u64,
     head: u64,
@@ -105,10 +127,13 @@ impl SendQueue {
             first_request: 0,
             done: false,
             sge_count: 0,
+            listed: (0, 0),
         };
         Self {
             ring: vec![unused; slots].into_boxed_slice(),
             sges: vec![NO_SGE; slots * max_sge].into_boxed_slice(),
+            lists: VecDeque::new(),
+            lists_popped: 0,
             max_sge,
             limit: u64::from(max_wr),
             head: 0,
@@ -163,7 +188,12 @@ impl SendQueue {
         debug_assert!(!self.is_full(), "callers look for room first");
         let slot = self.slot(self.tail);
         let start = slot * self.max_sge;
-        self.sges[start..start + wr.sges.len()].copy_from_slice(wr.sges);
+        let (count, listed) = if matches!(wr.op, SendOp::RegMr { .. }) {
+            self.push_list(start, wr.sges)
+        } else {
+            self.sges[start..start + wr.sges.len()].copy_from_slice(wr.sges);
+            (wr.sges.len(), (0, 0))
+        };
         self.ring[slot] = SendWqe {
             wr_id: wr.wr_id,
             op: wr.op,
@@ -174,17 +204,41 @@ impl SendQueue {
             packets,
             first_request,
             done: false,
-            sge_count: u8::try_from(wr.sges.len()).expect("at most 32 SGEs"),
+            sge_count: u8::try_from(count).expect("at most 32 SGEs"),
+            listed,
         };
         self.tail += 1;
     }
 
-    /// Work requests posted under `wr_id` take from `to` what they took from `from`; READs, which fill memory, stay.
+    /// Stores the memory of a registration, what is contiguous as one: in the slot's SGEs from `start` on if it has room, and
+    /// otherwise, which is rare, in the lists. Returns how much is in which.
+    fn push_list(&mut self, start: usize, sges: &[Sge]) -> (usize, (u64, u32)) {
+        if runs(sges).nth(self.max_sge).is_none() {
+            let slot = &mut self.sges[start..start + self.max_sge];
+            let count = runs(sges).zip(slot).map(|(run, sge)| *sge = run).count();
+            return (count, (0, 0));
+        }
+        let begin = self.lists_popped + self.lists.len() as u64;
+        self.lists.extend(runs(sges));
+        let end = self.lists_popped + self.lists.len() as u64;
+        (0, (begin, u32::try_from(end - begin).expect("a message has fewer pieces than bytes")))
+    }
+
+    /// The memory of a registration.
+    pub(super) fn list(&self, number: u64) -> impl Iterator<Item = Sge> + Clone {
+        let (begin, count) = self.ring[self.slot(number)].listed;
+        let listed = usize::try_from(begin.saturating_sub(self.lists_popped)).unwrap_or(usize::MAX);
+        let in_slot = if count == 0 { self.sges(number) } else { &[] };
+        in_slot.iter().chain(self.lists.iter().skip(listed).take(count as usize)).copied()
+    }
+
+    /// Work requests posted under `wr_id` take from `to` what they took from `from`; READs, which fill memory, and
+    /// registrations stay.
     pub(super) fn replace_source(&mut self, wr_id: WrId, from: Sge, to: Sge) {
         for number in self.head..self.tail {
             let slot = self.slot(number);
             let wqe = &self.ring[slot];
-            if wqe.wr_id != wr_id || wqe.is_read() {
+            if wqe.wr_id != wr_id || wqe.is_read() || wqe.is_local() {
                 continue;
             }
             let start = slot * self.max_sge;
@@ -207,6 +261,10 @@ impl SendQueue {
     pub(super) fn pop(&mut self) -> Option<SendWqe> {
         let wqe = *self.get(self.head)?;
         self.head += 1;
+        if wqe.listed.1 > 0 {
+            self.lists.drain(..wqe.listed.1 as usize);
+            self.lists_popped += u64::from(wqe.listed.1);
+        }
         Some(wqe)
     }
 

@@ -17,6 +17,7 @@ use super::queue::{SendQueue, message_length};
 use super::window::Window;
 use super::wire::{Ext, NakCode, Opcode, Packet, RnrTimer, Syndrome};
 use crate::device::{PostError, QpCap, QpConnect};
+use crate::remote::Rkey;
 use crate::wc::WcStatus;
 use crate::wr::{SendOp, SendWr, Sge, Signal, WrId};
 
@@ -145,7 +146,11 @@ impl Requester {
     /// See [`PostError`].
     pub(super) fn post(&mut self, wr: &SendWr<'_>, path: &Path, max_sge_rd: usize) -> Result<(), PostError> {
         let most = match wr.op {
-            SendOp::LocalInv(_) | SendOp::RegMr { .. } => 0,
+            SendOp::LocalInv(_) => 0,
+            // What its region has room for is seen when it is executed.
+            SendOp::RegMr { .. } => usize::MAX,
+            // The key that goes is that of the one sink.
+            SendOp::ReadWithInv(_) => 1,
             SendOp::Read(_) => self.sq.max_sge().min(max_sge_rd),
             _ => self.sq.max_sge(),
         };
@@ -155,12 +160,12 @@ impl Requester {
         }
         let packets = match wr.op {
             SendOp::LocalInv(_) | SendOp::RegMr { .. } => 0,
-            SendOp::Read(_) if !self.may_read => return Err(PostError::Unsupported),
+            SendOp::Read(_) | SendOp::ReadWithInv(_) if !self.may_read => return Err(PostError::Unsupported),
             // Path MTUs are powers of two.
             _ => ((length + (path.mtu - 1)) >> path.mtu.trailing_zeros()).max(1),
         };
         let requests = match wr.op {
-            SendOp::Read(_) => packets.div_ceil(self.chunk_packets),
+            SendOp::Read(_) | SendOp::ReadWithInv(_) => packets.div_ceil(self.chunk_packets),
             _ => packets,
         };
         self.sq.push(wr, length, self.post_psn, packets, self.post_request);
@@ -476,6 +481,10 @@ impl Requester {
             }
             if wqe.signal == Signal::Signaled {
                 env.cq.push_back(wqe.completion(path.qpn, WcStatus::Success));
+            }
+            if let (SendOp::ReadWithInv(_), [sink]) = (wqe.op, self.sq.sges(self.sq.head())) {
+                // It was valid when it was filled; if the peer invalidated it since, it is what it is to be.
+                let _ = env.mem.invalidate(path.pd, Rkey(sink.lkey.0));
             }
             self.sq.pop();
         }

@@ -9,7 +9,7 @@ use super::super::qp::{Env, Failure, Path};
 use super::super::queue::MAX_SGE;
 use super::super::wire::{Bth, Ext, Ieth, ImmDt, Opcode, Reth};
 use super::Requester;
-use crate::mem::{Iov, MemError};
+use crate::mem::{Iov, MemError, PACKET_PIECES};
 use crate::wc::WcStatus;
 use crate::wr::{Fence, SendOp, Signal};
 
@@ -17,7 +17,9 @@ use crate::wr::{Fence, SendOp, Signal};
 const ACK_REQ_INTERVAL: u32 = 16;
 
 /// Pieces that nearly every packet has at most.
-const FEW_SGES: usize = 2;
+const FEW: usize = 2;
+/// Pieces that a packet has at most.
+const MANY: usize = MAX_SGE * PACKET_PIECES;
 
 /// Why the requester stopped sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,16 +142,18 @@ impl Requester {
         bth.ack_req = ack_req;
 
         let sges = self.sq.sges(self.cursor);
-        let (mut few, mut many);
+        let (mut few, mut many) = ([Iov::EMPTY; FEW], None);
+        let mut iovs: &mut [Iov<'_>] = &mut few;
         // Room for many pieces costs more to make than all else of a packet.
-        let iovs: &mut [Iov<'_>] = if sges.len() <= FEW_SGES {
-            few = [Iov::EMPTY; FEW_SGES];
-            &mut few
-        } else {
-            many = [Iov::EMPTY; MAX_SGE];
-            &mut many
-        };
-        let Ok(pieces) = env.mem.gather(path.pd, sges, offset, length as usize, iovs) else {
+        if sges.len() > FEW {
+            iovs = many.insert([Iov::EMPTY; MANY]);
+        }
+        let mut gathered = env.mem.gather(path.pd, sges, offset, length as usize, iovs);
+        if gathered == Err(MemError::Pieces) {
+            iovs = many.insert([Iov::EMPTY; MANY]);
+            gathered = env.mem.gather(path.pd, sges, offset, length as usize, iovs);
+        }
+        let Ok(pieces) = gathered else {
             return self.block(env, path, WcStatus::LocProtErr);
         };
         sink.announce(self.payload_after(offset + path.mtu, wqe.length, path.mtu));
@@ -213,6 +217,9 @@ impl Requester {
         if self.reads.is_full() || self.in_flight(request) >= self.window.packets() {
             return Ok(Some(Sent::Blocked));
         }
+        if index == 0 && env.mem.check_sinks(path.pd, self.sq.sges(self.cursor)).is_err() {
+            return self.block(env, path, WcStatus::LocProtErr).map(Some);
+        }
         let offset = index * path.mtu;
         let bytes = (wqe.length - offset).min(packets * path.mtu);
         if self.read_bytes > 0 && self.read_bytes.saturating_add(bytes) > self.read_limit {
@@ -262,7 +269,9 @@ impl Requester {
         piece: Piece,
     ) -> Result<(), Stop> {
         let wqe = self.sq.get(piece.wqe).expect("a READ stays on the queue until its responses came");
-        let SendOp::Read(remote) = wqe.op else { unreachable!("READ requests are made of READs only") };
+        let (SendOp::Read(remote) | SendOp::ReadWithInv(remote)) = wqe.op else {
+            unreachable!("READ requests are made of READs only")
+        };
         let reth = Reth {
             // A READ that passes the end of the address space is refused by the peer, which sees the whole range.
             va: remote.addr.wrapping_add(u64::from(piece.offset)),
@@ -289,8 +298,10 @@ impl Requester {
                 }
                 env.mem.invalidate(path.pd, key)
             }
-            SendOp::RegMr { mr, key, access, addr, length, lkey } => {
-                env.mem.fast_register(path.pd, mr, key, access, addr, length, lkey)
+            SendOp::RegMr { mr, key, access } => {
+                let registered = env.mem.fast_register(path.pd, mr, key, access, self.sq.list(self.cursor));
+                env.counters.fast_registrations += u64::from(registered.is_ok());
+                registered
             }
             _ => unreachable!("other operations go to the peer"),
         };
@@ -301,7 +312,9 @@ impl Requester {
                 self.retire(env, path)?;
                 Ok(Sent::Nothing)
             }
-            Err(MemError::Range | MemError::Rights) => self.block(env, path, WcStatus::LocProtErr),
+            Err(MemError::Range | MemError::Rights | MemError::Pieces) => {
+                self.block(env, path, WcStatus::LocProtErr)
+            }
             Err(MemError::Key | MemError::State) => self.block(env, path, WcStatus::LocQpOpErr),
         }
     }

@@ -13,7 +13,7 @@ use super::qp::{Drain, Env, Path};
 use super::queue::{MAX_MESSAGE, RecvQueue};
 use super::wire::{Aeth, Bth, Ext, Ieth, ImmDt, NakCode, Opcode, Packet, Place, Reth, RnrTimer, Syndrome};
 use crate::device::{PostError, QpCap, QpConnect, RemoteAccess};
-use crate::mem::{Iov, Remote};
+use crate::mem::{Iov, PACKET_PIECES, Remote};
 use crate::wc::{RecvExtra, Wc, WcOpcode, WcStatus};
 use crate::wr::RecvWr;
 
@@ -301,6 +301,10 @@ impl Responder {
             return Ok(Executed::Done(1));
         }
         if let RecvExtra::Invalidated(key) = extra {
+            // Nothing is granted through a queue pair without remote access: nor can it be taken back.
+            if self.access == RemoteAccess::default() {
+                return Err(Fault::ACCESS);
+            }
             env.mem.invalidate(path.pd, key).map_err(|_| Fault::ACCESS)?;
         }
         self.finish_message();
@@ -416,15 +420,18 @@ fn send_response<S: PacketSink>(
 ) -> Result<Option<bool>, SinkFull> {
     let offset = job.next.since(job.of.first) * path.mtu;
     let length = (job.end_offset - offset).min(path.mtu) as usize;
-    let payload = if length == 0 {
-        Iov::EMPTY
-    } else {
-        let addr = job.of.reth.va.wrapping_add(u64::from(offset));
-        match env.mem.remote(path.pd, job.of.reth.rkey, addr, length) {
-            Ok(payload) => payload,
-            Err(_) => return Ok(None),
-        }
-    };
+    let (mut payload, mut pieces, mut bytes) = ([Iov::EMPTY; PACKET_PIECES], 0, 0);
+    while bytes < length {
+        let addr = job.of.reth.va.wrapping_add(u64::from(offset)).wrapping_add(bytes as u64);
+        let (Ok(piece), Some(place)) =
+            (env.mem.remote(path.pd, job.of.reth.rkey, addr, length - bytes), payload.get_mut(pieces))
+        else {
+            return Ok(None);
+        };
+        *place = piece;
+        pieces += 1;
+        bytes += piece.len();
+    }
     let first = job.next == job.start;
     let last = job.next.after(1) == job.end;
     let opcode = match (first, last) {
@@ -439,7 +446,7 @@ fn send_response<S: PacketSink>(
         Ext::Aeth(Aeth { syndrome: Syndrome::ACK, msn: job.of.msn })
     };
     let bth = Bth::new(opcode, path.dest_qpn, job.next.wire(), length);
-    path.push(sink, env.counters, bth, ext, std::slice::from_ref(&payload))?;
+    path.push(sink, env.counters, bth, ext, &payload[..pieces])?;
     job.next = job.next.after(1);
     Ok(Some(!last))
 }

@@ -185,7 +185,7 @@ impl Apps {
                 let endpoint = &mut world.endpoints[side];
                 let qpn = endpoint.create_qp(sides[side].pd, &cap).unwrap();
                 let fast = (0..FAST_REGIONS)
-                    .map(|_| endpoint.alloc_fast_reg(sides[side].pd).unwrap())
+                    .map(|_| endpoint.alloc_fast_reg(sides[side].pd, 512).unwrap())
                     .map(|mr| Fast { mr, key: mr.rkey, state: FastState::Invalid })
                     .collect();
                 sides[side].ends.push(End {
@@ -434,28 +434,27 @@ impl Apps {
         let Side { region, mr, ends, .. } = &mut self.sides[side];
         let end = &mut ends[index];
         let fast = &mut end.fast[which];
-        let (op, what) = match fast.state {
+        let memory;
+        let (op, what, sges) = match fast.state {
             FastState::Invalid => {
                 fast.key = Rkey(fast.key.0 & !0xFF | fast.key.0.wrapping_add(step) & 0xFF);
                 let at = end.base + DEPTH * 2 * max_message;
-                let op = SendOp::RegMr {
-                    mr: fast.mr.id,
-                    key: fast.key,
-                    access: ALL,
+                let op = SendOp::RegMr { mr: fast.mr.id, key: fast.key, access: ALL };
+                memory = Sge {
                     addr: region.addr() + at as u64,
                     length: small(DEPTH * 2 * max_message),
                     lkey: mr.lkey,
                 };
-                (op, What::Register(which))
+                (op, What::Register(which), std::slice::from_ref(&memory))
             }
-            FastState::Valid(0) => (SendOp::LocalInv(fast.key), What::Invalidate(which)),
+            FastState::Valid(0) => (SendOp::LocalInv(fast.key), What::Invalidate(which), &[][..]),
             _ => return,
         };
         fast.state = FastState::Changing;
         let slot = usize::MAX;
         let wr = end.next_wr;
         end.next_wr += 1;
-        let request = SendWr { wr_id: WrId(wr), op, sges: &[], signal: Signal::Signaled, fence: Fence::None };
+        let request = SendWr { wr_id: WrId(wr), op, sges, signal: Signal::Signaled, fence: Fence::None };
         self.world.endpoints[side].post_send(end.qpn, &request).unwrap();
         end.unsignaled = 0;
         end.sent.push_back(Sent { wr, slot, pattern: 0, signaled: true, moved: false, what });

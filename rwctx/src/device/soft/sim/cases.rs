@@ -266,12 +266,11 @@ fn posting_has_its_limits() {
 /// Registers a window of side 1 with a fresh key and returns the key.
 pub(super) fn window(pair: &mut Pair) -> Rkey {
     let pd = pair.pds[1];
-    let fast = pair.world.endpoints[1].alloc_fast_reg(pd).unwrap();
+    let fast = pair.world.endpoints[1].alloc_fast_reg(pd, 16).unwrap();
     let key = Rkey(fast.rkey.0 & !0xFF | 0x42);
     let mr = pair.mrs[1];
-    let register =
-        SendOp::RegMr { mr: fast.id, key, access: ALL, addr: mr.addr, length: 4096, lkey: mr.lkey };
-    pair.post(1, 900, register, &[]);
+    let register = SendOp::RegMr { mr: fast.id, key, access: ALL };
+    pair.post(1, 900, register, &[Sge { addr: mr.addr, length: 4096, lkey: mr.lkey }]);
     assert_eq!(pair.outcome(1), [(900, Success)]);
     key
 }

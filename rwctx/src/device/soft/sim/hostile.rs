@@ -39,7 +39,7 @@ impl Guarded {
             endpoint.reg_mr(pair.pds[1], &region, 0, 1 << 16, ALL).unwrap(),
         ];
         endpoint.dereg_mr(mrs[2].id).unwrap();
-        let unused = endpoint.alloc_fast_reg(pair.pds[1]).unwrap();
+        let unused = endpoint.alloc_fast_reg(pair.pds[1], 16).unwrap();
         let keys = mrs.iter().map(|mr| mr.rkey).chain([unused.rkey]).collect();
         Self { addresses: vec![region.addr(), region.addr() + 4000], region, keys }
     }

@@ -10,6 +10,7 @@ mod cases;
 mod hostile;
 mod judge;
 mod pair;
+mod registrations;
 mod segments;
 mod tests;
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::endpoint::{EndpointConfig, IcrcCheck};
+use super::super::endpoint::{CAPS, EndpointConfig, IcrcCheck};
 use super::super::fault::Faults;
 use super::super::wire::{Bth, Ext, HEADER_MAX, Header, Opcode};
 use super::super::{Counters, RxMeta};
 use super::{SideId, World};
-use crate::device::{PathMtu, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn, RemoteAccess};
+use crate::device::{DeviceCaps, PathMtu, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn, RemoteAccess};
 use crate::mem::{Access, Mr, Pd, Region};
 use crate::remote::{RemoteAddr, Rkey};
 use crate::wc::{Wc, WcStatus};
@@ -59,8 +59,13 @@ impl Pair {
     }
 
     pub(super) fn with(parameters: [QpConnect; 2]) -> Self {
+        Self::with_caps(parameters, CAPS)
+    }
+
+    pub(super) fn with_caps(parameters: [QpConnect; 2], caps: DeviceCaps) -> Self {
         let faults = Faults { latency: LATENCY, ..Faults::default() };
         let mut world = World::new(1, faults, true, |seed| EndpointConfig {
+            caps,
             icrc: IcrcCheck::Off,
             max_qps: 16,
             ..EndpointConfig::new(seed, 0, 1)
