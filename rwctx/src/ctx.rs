@@ -2,10 +2,12 @@
 //!
 //! Life: [`RwCtx::init`] (or a sibling) plans, [`RwCtx::wrs`] or [`RwCtx::post`] hands the work requests out once,
 //! [`RwCtx::complete`] tells of the completion, [`RwCtx::destroy`] makes it ready for the next request. A context keeps its
-//! buffers from one use to the next, so steady state allocates nothing. It belongs to one thread.
+//! buffers from one use to the next, so steady state allocates nothing. Registrations that it took from its queue pair's pool go
+//! back when it is destroyed or dropped, valid or not: whoever takes one next invalidates it first. It belongs to one thread.
 
-use crate::device::{Device, DeviceCaps, PostError, Qpn};
-use crate::plan::{self, Bvec, BvecIter, DataWr, Direction, Kind, Plan, QpLimits, RwError};
+use crate::device::{Device, PostError, Qpn};
+use crate::plan::{self, Bvec, BvecIter, DataWr, Direction, Kind, Plan, Registration, RwError};
+use crate::qp::RwQp;
 use crate::remote::RemoteAddr;
 use crate::wr::{Fence, SendWr, Sge, Signal, WrId};
 
@@ -17,6 +19,16 @@ pub enum Completion {
     /// Nowhere of its own: the caller chains a signaled work request behind it, and on error any of its work requests
     /// completes with this id.
     Chained(WrId),
+}
+
+impl Completion {
+    /// Name and signal of a work request by whether it is the last one.
+    fn of(self, last: bool) -> (WrId, Signal) {
+        match self {
+            Self::Own(wr_id) if last => (wr_id, Signal::Signaled),
+            Self::Own(wr_id) | Self::Chained(wr_id) => (wr_id, Signal::Unsignaled),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,19 +67,18 @@ impl RwCtx {
     /// [`RwError`]; the context is idle then.
     pub fn init(
         &mut self,
-        caps: &DeviceCaps,
-        limits: QpLimits,
+        qp: &RwQp,
         sgl: &[Sge],
         sg_offset: u32,
         remote: RemoteAddr,
         direction: Direction,
     ) -> Result<u32, RwError> {
         self.check_idle()?;
-        if let Some(one) = plan::plan_one(caps, sgl, sg_offset, remote, direction)? {
+        if let Some(one) = plan::plan_one(qp, sgl, sg_offset, remote, direction)? {
             self.one = Some(one);
             return self.planned(Ok(Kind::SingleWr));
         }
-        let planned = plan::plan(caps, limits, sgl, sg_offset, remote, direction, &mut self.plan);
+        let planned = plan::plan(qp, sgl, sg_offset, remote, direction, &mut self.plan);
         self.planned(planned)
     }
 
@@ -77,35 +88,39 @@ impl RwCtx {
     /// [`RwError`]; the context is idle then.
     pub fn init_bvec(
         &mut self,
-        caps: &DeviceCaps,
-        limits: QpLimits,
+        qp: &RwQp,
         bvecs: &[Bvec],
         iter: BvecIter,
         remote: RemoteAddr,
         direction: Direction,
     ) -> Result<u32, RwError> {
         self.check_idle()?;
-        let planned = plan::plan_bvec(caps, limits, bvecs, iter, remote, direction, &mut self.plan);
+        let planned = plan::plan_bvec(qp, bvecs, iter, remote, direction, &mut self.plan);
         self.planned(planned)
     }
 
-    /// The work requests in posting order; call it once per init. All but the last are unsignaled.
+    /// The work requests in posting order; call it once per init. All but the last are unsignaled. Registrations go to their
+    /// next key.
     ///
     /// # Panics
     /// When the context is not freshly initialised: handing the requests out twice would post them twice.
     pub fn wrs(&mut self, completion: Completion) -> impl Iterator<Item = SendWr<'_>> {
-        let State::Ready(kind) = self.state else { panic!("work requests are taken once, after init") };
-        self.state = State::Posted(kind);
-        let (sges, wrs) = self.pieces_and_wrs();
-        let last = wrs.len() - 1;
-        wrs.iter().enumerate().map(move |(index, wr)| {
-            let (wr_id, signal) = match completion {
-                Completion::Own(wr_id) if index == last => (wr_id, Signal::Signaled),
-                Completion::Own(wr_id) | Completion::Chained(wr_id) => (wr_id, Signal::Unsignaled),
-            };
+        self.hand_out();
+        self.plan.registrations.iter_mut().for_each(Registration::step);
+        let Self { plan: Plan { sges: list, wrs: planned, registrations }, one, .. } = &*self;
+        let (sges, wrs): (&[Sge], &[DataWr]) = match one {
+            Some((sge, wr)) => (std::slice::from_ref(sge), std::slice::from_ref(wr)),
+            None => (list, planned),
+        };
+        let last = wrs.len() + registrations.iter().map(|it| it.wqes() as usize).sum::<usize>() - 1;
+        let plain = wrs.iter().map(move |wr| {
             let first = wr.first_sge as usize;
-            let sges = &sges[first..first + wr.num_sge as usize];
-            SendWr { wr_id, op: wr.op, sges, signal, fence: Fence::None }
+            (wr.op, &sges[first..first + wr.num_sge as usize])
+        });
+        let registered = registrations.iter().flat_map(move |registration| registration.wrs(list));
+        plain.chain(registered).enumerate().map(move |(index, (op, sges))| {
+            let (wr_id, signal) = completion.of(index == last);
+            SendWr { wr_id, op, sges, signal, fence: Fence::None }
         })
     }
 
@@ -114,13 +129,31 @@ impl RwCtx {
     /// # Errors
     /// The device's refusal, when the queue pair is gone or failed; completions of what was posted before it come as
     /// flushes. The context counts as done when nothing was posted.
+    #[inline]
     pub fn post<D: Device>(
         &mut self,
         device: &mut D,
         qpn: Qpn,
         completion: Completion,
     ) -> Result<(), PostError> {
-        let mut posted = 0;
+        let Some((sge, wr)) = self.one else { return self.post_all(device, qpn, completion) };
+        self.hand_out();
+        let (wr_id, signal) = completion.of(true);
+        let posted =
+            device.post_send(qpn, &SendWr { wr_id, op: wr.op, sges: &[sge], signal, fence: Fence::None });
+        if posted.is_err() {
+            self.complete();
+        }
+        posted
+    }
+
+    fn post_all<D: Device>(
+        &mut self,
+        device: &mut D,
+        qpn: Qpn,
+        completion: Completion,
+    ) -> Result<(), PostError> {
+        let mut posted: u32 = 0;
         let mut result = Ok(());
         for wr in self.wrs(completion) {
             result = device.post_send(qpn, &wr);
@@ -129,8 +162,15 @@ impl RwCtx {
             }
             posted += 1;
         }
-        if result.is_err() && posted == 0 {
-            self.complete();
+        if result.is_err() {
+            if posted == 0 {
+                self.complete();
+            }
+            for registration in &mut self.plan.registrations {
+                let of_it = posted.min(registration.wqes());
+                registration.cut_short(of_it);
+                posted -= of_it;
+            }
         }
         result
     }
@@ -149,8 +189,7 @@ impl RwCtx {
     pub fn destroy(&mut self) {
         debug_assert!(!matches!(self.state, State::Posted(_)), "a context lives until its completion");
         self.one = None;
-        self.plan.sges.clear();
-        self.plan.wrs.clear();
+        self.plan.clear();
         self.state = State::Idle;
     }
 
@@ -158,13 +197,13 @@ impl RwCtx {
     pub fn shrink_to(&mut self, sges: usize) {
         self.plan.sges.shrink_to(sges);
         self.plan.wrs.shrink_to(sges);
+        self.plan.registrations.shrink_to(sges);
     }
 
     /// Send-queue entries that it takes; 0 when idle.
     #[must_use]
     pub fn wqes(&self) -> u32 {
-        let (_, wrs) = self.pieces_and_wrs();
-        u32::try_from(wrs.len()).expect("planned from at most 2^32 pieces")
+        if self.one.is_some() { 1 } else { self.plan.wqes() }
     }
 
     /// What it is made of, unless idle.
@@ -182,12 +221,17 @@ impl RwCtx {
         matches!(self.state, State::Posted(_))
     }
 
-    /// What is planned, wherever it stands.
-    fn pieces_and_wrs(&self) -> (&[Sge], &[DataWr]) {
-        match &self.one {
-            Some((sge, wr)) => (std::slice::from_ref(sge), std::slice::from_ref(wr)),
-            None => (&self.plan.sges, &self.plan.wrs),
-        }
+    /// READs or WRITEs among them (Linux `nr_ops`); 0 when idle.
+    #[must_use]
+    pub fn ops(&self) -> usize {
+        if self.one.is_some() { 1 } else { self.plan.wrs.len() + self.plan.registrations.len() }
+    }
+
+    /// The work requests leave its hands.
+    #[inline]
+    fn hand_out(&mut self) {
+        let State::Ready(kind) = self.state else { panic!("work requests are taken once, after init") };
+        self.state = State::Posted(kind);
     }
 
     fn check_idle(&self) -> Result<(), RwError> {
@@ -202,8 +246,7 @@ impl RwCtx {
                 Ok(self.wqes())
             }
             Err(error) => {
-                self.plan.sges.clear();
-                self.plan.wrs.clear();
+                self.plan.clear();
                 Err(error)
             }
         }
@@ -220,26 +263,4 @@ impl Drop for RwCtx {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::device::QpCap;
-    use crate::device::soft::endpoint::CAPS;
-    use crate::mem::Lkey;
-    use crate::remote::Rkey;
-
-    #[test]
-    fn a_plan_that_failed_leaves_nothing_to_post() {
-        let cap = QpCap { max_send_wr: 8, max_recv_wr: 8, max_send_sge: 1, max_recv_sge: 1 };
-        let limits = QpLimits::new(&CAPS, &cap);
-        let sges = [Sge { addr: 0x1000, length: 4096, lkey: Lkey(1) }; 3];
-        let mut ctx = RwCtx::new();
-        let mut init = |addr: u64| {
-            let remote = RemoteAddr { addr, rkey: Rkey(1) };
-            let planned = ctx.init(&CAPS, limits, &sges, 0, remote, Direction::ToHost);
-            (planned, ctx.wqes(), ctx.kind())
-        };
-        // The first work request fits, the second wraps around.
-        assert_eq!(init(u64::MAX - 5000), (Err(RwError::RemoteWraps), 0, None));
-        assert_eq!(init(0x1000), (Ok(3), 3, Some(Kind::MultiWr)));
-    }
-}
+mod tests;

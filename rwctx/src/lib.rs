@@ -7,7 +7,9 @@
 pub mod ctx;
 pub mod device;
 pub mod mem;
+pub mod mr_pool;
 pub mod plan;
+pub mod qp;
 pub mod remote;
 pub mod segment;
 pub mod signature;

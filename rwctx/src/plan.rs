@@ -1,17 +1,23 @@
 //! Pure planning of contexts: device limits and local memory in, work requests out.
 //!
 //! Formulas follow Linux `rdma_rw` (`drivers/infiniband/core/rw.c`), so that its numeric tables are tests here. Nothing in
-//! this file touches a device. Contexts over fast registrations (iWARP READs, lists beyond `max_sgl_rd`, `force_mr`)
-//! are refused with [`RwError::RegistrationNeeded`].
+//! this file or below touches a device: registrations come from the queue pair's pool, and go back there when the plan that
+//! has them is emptied or dropped.
+
+mod bvec;
+mod mr;
+mod sizing;
 
 use thiserror::Error;
 
 use crate::device::{DeviceCaps, QpCap};
+use crate::qp::RwQp;
 use crate::remote::RemoteAddr;
 use crate::wr::{SendOp, Sge};
 
-/// Pages of a registration never exceed this, whatever the device offers.
-const MAX_PAGES_PER_MR: u32 = 256;
+pub use bvec::{Bvec, BvecIter, plan_bvec};
+pub use mr::Registration;
+pub use sizing::{can_use_mr, init_qp, max_send_wr, mr_factor, needs_mr, pages_per_mr};
 
 /// Which way the data moves, seen from the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +67,12 @@ pub enum RwError {
     /// The remote range passes the end of the address space.
     #[error("remote range wraps around the address space")]
     RemoteWraps,
-    /// The device needs a registration for this transfer, and contexts over registrations aren't built.
-    #[error("the device needs a registration for this transfer")]
-    RegistrationNeeded,
+    /// The device needs registrations for this transfer, and the queue pair has too few left; others may come back.
+    #[error("no registration is left")]
+    PoolEmpty,
+    /// The device needs registrations for this transfer, and the list does not fit the pages of one ([`crate::mem::PageList`]).
+    #[error("the scatter list does not fit the pages of a registration")]
+    Unmappable,
     /// The context is in use: destroy it first.
     #[error("the context is in use")]
     Busy,
@@ -74,9 +83,9 @@ impl RwError {
     #[must_use]
     pub fn errno(self) -> i32 {
         match self {
-            Self::InvalidList | Self::RemoteWraps => libc::EINVAL,
+            Self::InvalidList | Self::RemoteWraps | Self::Unmappable => libc::EINVAL,
             Self::OffsetBeyondEnd => libc::EIO,
-            Self::RegistrationNeeded => libc::EOPNOTSUPP,
+            Self::PoolEmpty => libc::EAGAIN,
             Self::Busy => libc::EBUSY,
         }
     }
@@ -89,6 +98,8 @@ pub enum Kind {
     SingleWr,
     /// Work requests with several SGEs.
     MultiWr,
+    /// Registrations, each with a work request.
+    Registered,
     /// One work request over pieces that are contiguous in memory (Linux: one IOVA range).
     Contiguous,
 }
@@ -111,20 +122,24 @@ pub struct Plan {
     pub sges: Vec<Sge>,
     /// Work requests, in posting order; each takes the next SGEs.
     pub wrs: Vec<DataWr>,
+    /// Instead of those, registrations: each maps the next SGEs.
+    pub registrations: Vec<Registration>,
 }
 
-/// A piece of memory in page-array form (Linux `struct bio_vec`): like an SGE, but cut by an iterator.
-pub type Bvec = Sge;
+impl Plan {
+    /// Nothing is planned; the registrations go back to their pool, the lists keep their room.
+    pub fn clear(&mut self) {
+        self.sges.clear();
+        self.wrs.clear();
+        self.registrations.clear();
+    }
 
-/// Which part of a bvec array a context covers (Linux `struct bvec_iter`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BvecIter {
-    /// First piece.
-    pub index: usize,
-    /// Bytes of that piece to leave out.
-    pub done: u32,
-    /// Bytes covered.
-    pub size: u32,
+    /// Send-queue entries that it takes.
+    #[must_use]
+    pub fn wqes(&self) -> u32 {
+        let wrs = u32::try_from(self.wrs.len()).expect("planned from at most 2^32 pieces");
+        wrs + self.registrations.iter().map(Registration::wqes).sum::<u32>()
+    }
 }
 
 impl QpLimits {
@@ -143,64 +158,19 @@ impl QpLimits {
     }
 }
 
-/// Whether contexts of this device may use registrations at all.
-#[must_use]
-pub fn can_use_mr(caps: &DeviceCaps) -> bool {
-    caps.iwarp || caps.max_sgl_rd != 0 || caps.force_mr
-}
-
-/// Whether a transfer of `nents` scatter entries needs a registration.
-#[must_use]
-pub fn needs_mr(caps: &DeviceCaps, direction: Direction, nents: usize) -> bool {
-    let read = direction == Direction::FromHost
-        && (caps.iwarp || (caps.max_sgl_rd != 0 && nents > caps.max_sgl_rd as usize));
-    read || caps.force_mr
-}
-
-/// Contexts that one request of at most `maxpages` pages may need (Linux `rdma_rw_mr_factor`).
-#[must_use]
-pub fn mr_factor(caps: &DeviceCaps, maxpages: u32) -> u32 {
-    let pages = if can_use_mr(caps) {
-        caps.max_fast_reg_page_list_len.min(MAX_PAGES_PER_MR)
-    } else {
-        caps.max_sge_rd
-    };
-    maxpages.div_ceil(pages.max(1))
-}
-
-/// Send-queue entries that one context may take, at most.
-fn wqes_per_ctx(caps: &DeviceCaps, integrity: Integrity) -> u32 {
-    if integrity == Integrity::Enabled || can_use_mr(caps) { 3 } else { 1 }
-}
-
-/// Send-queue entries for `ctxs` contexts (Linux `rdma_rw_max_send_wr`); `u32::MAX` when that overflows.
-#[must_use]
-pub fn max_send_wr(caps: &DeviceCaps, ctxs: u32, integrity: Integrity) -> u32 {
-    wqes_per_ctx(caps, integrity).saturating_mul(ctxs)
-}
-
-/// Send-queue size of a queue pair that posts `own` work requests beside `ctxs` contexts, within the device's limit
-/// (Linux `rdma_rw_init_qp`).
-#[must_use]
-pub fn init_qp(caps: &DeviceCaps, own: u32, ctxs: u32, integrity: Integrity) -> u32 {
-    own.saturating_add(max_send_wr(caps, ctxs, integrity)).min(caps.max_qp_wr)
-}
-
-/// Plans a transfer over `sgl`, leaving out its first `sg_offset` bytes (Linux `rdma_rw_ctx_init`). Fills `out`,
-/// which it empties first and which keeps its capacity.
+/// Plans a transfer over `sgl`, leaving out its first `sg_offset` bytes (Linux `rdma_rw_ctx_init`). Fills `out`, whose
+/// lists keep their room.
 ///
 /// # Errors
-/// [`RwError`]; the contents of `out` are meaningless then.
+/// [`RwError`]; `out` has no registration then, and the rest of it is meaningless.
 pub fn plan(
-    caps: &DeviceCaps,
-    limits: QpLimits,
+    qp: &RwQp,
     sgl: &[Sge],
     sg_offset: u32,
     remote: RemoteAddr,
     direction: Direction,
     out: &mut Plan,
 ) -> Result<Kind, RwError> {
-    let Plan { sges, wrs } = out;
     let mut offset = sg_offset;
     let mut rest = sgl;
     while let [first, tail @ ..] = rest
@@ -212,99 +182,46 @@ pub fn plan(
     if rest.is_empty() {
         return Err(RwError::OffsetBeyondEnd);
     }
-    if needs_mr(caps, direction, rest.len()) {
-        return Err(RwError::RegistrationNeeded);
+    out.clear();
+    out.sges.extend_from_slice(rest);
+    out.sges[0].addr += u64::from(offset);
+    out.sges[0].length -= offset;
+    if needs_mr(qp.caps(), direction, rest.len()) {
+        match mr::register(qp, remote, direction, out) {
+            Ok(()) => return Ok(Kind::Registered),
+            // The hint is about speed: it goes without registrations, too.
+            Err(RwError::PoolEmpty) if !qp.caps().iwarp && !qp.caps().force_mr => {}
+            Err(error) => return Err(error),
+        }
     }
-    sges.clear();
-    sges.extend_from_slice(rest);
-    sges[0].addr += u64::from(offset);
-    sges[0].length -= offset;
-    split(limits, remote, direction, sges, wrs)?;
-    Ok(if sges.len() == 1 { Kind::SingleWr } else { Kind::MultiWr })
+    split(qp.limits(), remote, direction, out)?;
+    Ok(if out.sges.len() == 1 { Kind::SingleWr } else { Kind::MultiWr })
 }
 
 /// As [`plan`], for a list of one piece from its first byte on, which needs no lists; `None` for others.
 ///
 /// # Errors
 /// [`RwError::RemoteWraps`].
+#[inline]
 pub(crate) fn plan_one(
-    caps: &DeviceCaps,
+    qp: &RwQp,
     sgl: &[Sge],
     sg_offset: u32,
     remote: RemoteAddr,
     direction: Direction,
 ) -> Result<Option<(Sge, DataWr)>, RwError> {
     let [sge] = sgl else { return Ok(None) };
-    if sge.length == 0 || sg_offset != 0 || needs_mr(caps, direction, 1) {
+    if sge.length == 0 || sg_offset != 0 || needs_mr(qp.caps(), direction, 1) {
         return Ok(None);
     }
     remote.checked_add(u64::from(sge.length)).ok_or(RwError::RemoteWraps)?;
     Ok(Some((*sge, DataWr { op: direction.op(remote), first_sge: 0, num_sge: 1 })))
 }
 
-/// Plans a transfer over the part of `bvecs` that `iter` names (Linux `rdma_rw_ctx_init_bvec`).
-///
-/// # Errors
-/// [`RwError`]; the contents of `out` are meaningless then.
-pub fn plan_bvec(
-    caps: &DeviceCaps,
-    limits: QpLimits,
-    bvecs: &[Bvec],
-    iter: BvecIter,
-    remote: RemoteAddr,
-    direction: Direction,
-    out: &mut Plan,
-) -> Result<Kind, RwError> {
-    let Plan { sges, wrs } = out;
-    if bvecs.is_empty() || iter.size == 0 {
-        return Err(RwError::InvalidList);
-    }
-    if caps.force_mr || (caps.iwarp && direction == Direction::FromHost) {
-        return Err(RwError::RegistrationNeeded);
-    }
-    sges.clear();
-    let mut left = iter.size;
-    let mut skip = iter.done;
-    for bvec in bvecs.get(iter.index..).ok_or(RwError::InvalidList)? {
-        if left == 0 {
-            break;
-        }
-        let length = bvec.length.checked_sub(skip).ok_or(RwError::InvalidList)?.min(left);
-        sges.push(Sge { addr: bvec.addr + u64::from(skip), length, lkey: bvec.lkey });
-        left -= length;
-        skip = 0;
-    }
-    if left != 0 {
-        return Err(RwError::InvalidList);
-    }
-    if bvecs.len() == 1 {
-        split(limits, remote, direction, sges, wrs)?;
-        return Ok(Kind::SingleWr);
-    }
-    let contiguous = sges.windows(2).all(|pair| {
-        pair[0].lkey == pair[1].lkey
-            && pair[0].addr.checked_add(u64::from(pair[0].length)) == Some(pair[1].addr)
-    });
-    let kind = if contiguous {
-        sges[0].length = iter.size;
-        sges.truncate(1);
-        Kind::Contiguous
-    } else {
-        Kind::MultiWr
-    };
-    split(limits, remote, direction, sges, wrs)?;
-    Ok(kind)
-}
-
-/// Cuts `sges` into work requests of as many SGEs as the queue pair takes; remote addresses go on where the one before ended.
-fn split(
-    limits: QpLimits,
-    remote: RemoteAddr,
-    direction: Direction,
-    sges: &[Sge],
-    wrs: &mut Vec<DataWr>,
-) -> Result<(), RwError> {
-    wrs.clear();
+/// Cuts the plan's list into work requests of as many SGEs as the queue pair takes; remote addresses go on where the one
+/// before ended.
+fn split(limits: QpLimits, remote: RemoteAddr, direction: Direction, out: &mut Plan) -> Result<(), RwError> {
+    let Plan { sges, wrs, .. } = out;
     let max_sge = limits.max_sge(direction);
     let mut at = remote;
     let mut first_sge = 0;

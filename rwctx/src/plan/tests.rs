@@ -1,11 +1,12 @@
-//! The numeric tables of the context rules, rows that need no registration.
+//! The numeric tables of the context rules (spec: rw contexts 1.13).
 
 use super::*;
-use crate::mem::Lkey;
+use crate::device::Device;
+use crate::device::null::NullDevice;
+use crate::mem::{Lkey, PAGE};
+use crate::mr_pool::PooledMr;
 use crate::remote::Rkey;
 use proptest::prelude::*;
-
-const PAGE: u32 = 4096;
 
 #[expect(clippy::too_many_arguments, reason = "one column of the device table each")]
 fn profile(
@@ -54,8 +55,23 @@ fn s() -> DeviceCaps {
     profile(false, 4, 4, 3, 8, 4, 64, false)
 }
 
+fn cap(max_send_sge: u32) -> QpCap {
+    QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge, max_recv_sge: 1 }
+}
+
 fn limits(caps: &DeviceCaps, max_send_sge: u32) -> QpLimits {
-    QpLimits::new(caps, &QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge, max_recv_sge: 1 })
+    QpLimits::new(caps, &cap(max_send_sge))
+}
+
+/// A queue pair with a pool of `mrs` registrations, if the device's contexts use any.
+fn qp_of(caps: &DeviceCaps, max_send_sge: u32, mrs: u32, integrity: Integrity) -> RwQp {
+    let mut device = NullDevice::new(*caps);
+    let pd = device.alloc_pd().unwrap();
+    RwQp::init_mrs(&mut device, pd, &cap(max_send_sge), mrs, integrity).unwrap()
+}
+
+fn qp(caps: &DeviceCaps) -> RwQp {
+    qp_of(caps, caps.max_send_sge, 8, Integrity::Off)
 }
 
 /// `n` pages that are not contiguous.
@@ -63,29 +79,48 @@ fn pages(n: usize) -> Vec<Sge> {
     (0..n).map(|i| Sge { addr: 0x10_0000 + i as u64 * 8192, length: PAGE, lkey: Lkey(7) }).collect()
 }
 
+#[derive(Debug)]
 struct Planned {
     kind: Kind,
-    /// (SGEs, bytes, remote offset) of each work request.
+    wqes: u32,
+    /// (entries, bytes, remote offset) of each READ or WRITE.
     wrs: Vec<(usize, u64, u64)>,
     sges: Vec<Sge>,
 }
 
 fn remote_of(op: SendOp) -> u64 {
     match op {
-        SendOp::Read(at) | SendOp::Write(at) => at.addr,
+        SendOp::Read(at) | SendOp::ReadWithInv(at) | SendOp::Write(at) => at.addr,
         other => panic!("not a data work request: {other:?}"),
     }
 }
 
-fn collect(kind: Kind, Plan { sges, wrs }: Plan) -> Planned {
-    let wrs = wrs
-        .iter()
-        .map(|wr| {
-            let part = &sges[wr.first_sge as usize..(wr.first_sge + wr.num_sge) as usize];
-            (part.len(), part.iter().map(|s| u64::from(s.length)).sum(), remote_of(wr.op))
-        })
-        .collect();
-    Planned { kind, wrs, sges }
+fn bytes_of(sges: &[Sge]) -> u64 {
+    sges.iter().map(|sge| u64::from(sge.length)).sum()
+}
+
+fn collect(kind: Kind, plan: &Plan) -> Planned {
+    let plain = plan.wrs.iter().map(|wr| {
+        let part = &plan.sges[wr.first_sge as usize..(wr.first_sge + wr.num_sge) as usize];
+        (part.len(), bytes_of(part), remote_of(wr.op))
+    });
+    let registered = plan.registrations.iter().map(|registration| {
+        let wrs: Vec<(SendOp, &[Sge])> = registration.wrs(&plan.sges).collect();
+        assert_eq!(wrs.len(), registration.wqes() as usize);
+        let [.., (SendOp::RegMr { .. }, memory), (op, sink)] = wrs[..] else { panic!("{wrs:?}") };
+        assert!(wrs.len() == 2 || matches!(wrs[0], (SendOp::LocalInv(_), [])), "{wrs:?}");
+        assert_eq!((sink.len(), sink[0].addr, bytes_of(sink)), (1, memory[0].addr, bytes_of(memory)));
+        (memory.len(), bytes_of(memory), remote_of(op))
+    });
+    Planned { kind, wqes: plan.wqes(), wrs: plain.chain(registered).collect(), sges: plan.sges.clone() }
+}
+
+const REMOTE: RemoteAddr = RemoteAddr { addr: 0, rkey: Rkey(9) };
+
+fn run_on(qp: &RwQp, sgl: &[Sge], offset: u32, direction: Direction) -> Result<Planned, RwError> {
+    let mut out = Plan::default();
+    let kind = plan(qp, sgl, offset, REMOTE, direction, &mut out)?;
+    Ok(collect(kind, &out))
 }
 
 fn run(
@@ -95,10 +130,7 @@ fn run(
     offset: u32,
     direction: Direction,
 ) -> Result<Planned, RwError> {
-    let mut out = Plan::default();
-    let remote = RemoteAddr { addr: 0, rkey: Rkey(9) };
-    let kind = plan(caps, limits(caps, sge), sgl, offset, remote, direction, &mut out)?;
-    Ok(collect(kind, out))
+    run_on(&qp_of(caps, sge, 8, Integrity::Off), sgl, offset, direction)
 }
 
 fn run_bvec(
@@ -108,62 +140,55 @@ fn run_bvec(
     direction: Direction,
 ) -> Result<Planned, RwError> {
     let mut out = Plan::default();
-    let remote = RemoteAddr { addr: 0, rkey: Rkey(9) };
-    let limits = limits(caps, caps.max_send_sge);
-    let kind = plan_bvec(caps, limits, bvecs, iter, remote, direction, &mut out)?;
-    Ok(collect(kind, out))
+    let kind = plan_bvec(&qp(caps), bvecs, iter, REMOTE, direction, &mut out)?;
+    Ok(collect(kind, &out))
+}
+
+/// Kind and number of operations in one cell of the table.
+#[derive(Clone, Copy, Debug)]
+enum Cell {
+    /// On SGEs: SINGLE of one entry, otherwise MULTI.
+    Sge(usize),
+    /// On registrations, each with REG_MR.
+    Mr(usize),
 }
 
 #[test]
 fn path_and_number_of_work_requests_follow_the_table() {
+    use Cell::{Mr, Sge};
     use Direction::{FromHost, ToHost};
-    // 0: a registration, which is refused.
-    let table: [(DeviceCaps, Direction, [usize; 9]); 10] = [
-        (a(), ToHost, [1, 1, 1, 2, 2, 2, 3, 9, 9]),
-        (a(), FromHost, [1, 1, 1, 2, 2, 2, 3, 9, 9]),
-        (b(), ToHost, [1, 1, 1, 2, 2, 2, 3, 9, 9]),
-        (b(), FromHost, [1, 1, 1, 2, 2, 0, 0, 0, 0]),
-        (c(), ToHost, [1, 1, 5, 6, 6, 6, 11, 43, 43]),
-        (c(), FromHost, [0; 9]),
-        (r(), ToHost, [1, 1, 1, 1, 1, 2, 2, 8, 9]),
-        (r(), FromHost, [1, 1, 1, 1, 1, 2, 2, 8, 9]),
-        (f(), ToHost, [0; 9]),
-        (f(), FromHost, [0; 9]),
+    let on_sges = |ops: [usize; 9]| ops.map(Sge);
+    let registered = [Mr(1), Mr(1), Mr(1), Mr(1), Mr(1), Mr(1), Mr(1), Mr(1), Mr(2)];
+    let table: [(DeviceCaps, Direction, [Cell; 9]); 10] = [
+        (a(), ToHost, on_sges([1, 1, 1, 2, 2, 2, 3, 9, 9])),
+        (a(), FromHost, on_sges([1, 1, 1, 2, 2, 2, 3, 9, 9])),
+        (b(), ToHost, on_sges([1, 1, 1, 2, 2, 2, 3, 9, 9])),
+        (b(), FromHost, [Sge(1), Sge(1), Sge(1), Sge(2), Sge(2), Mr(1), Mr(1), Mr(1), Mr(2)]),
+        (c(), ToHost, on_sges([1, 1, 5, 6, 6, 6, 11, 43, 43])),
+        (c(), FromHost, registered),
+        (r(), ToHost, on_sges([1, 1, 1, 1, 1, 2, 2, 8, 9])),
+        (r(), FromHost, on_sges([1, 1, 1, 1, 1, 2, 2, 8, 9])),
+        (f(), ToHost, registered),
+        (f(), FromHost, registered),
     ];
-    for (caps, direction, ops) in table {
+    for (caps, direction, cells) in table {
         let max_sge = if direction == FromHost { caps.max_sge_rd } else { caps.max_send_sge } as usize;
-        for (n, expected) in [1, 2, 30, 31, 32, 33, 64, 256, 257].into_iter().zip(ops) {
+        for (n, cell) in [1, 2, 30, 31, 32, 33, 64, 256, 257].into_iter().zip(cells) {
             let what = format!("{n} entries, {direction:?}, {caps:?}");
-            match run(&caps, caps.max_send_sge, &pages(n), 0, direction) {
-                Err(error) => assert_eq!((error, expected), (RwError::RegistrationNeeded, 0), "{what}"),
-                Ok(planned) => {
-                    assert_eq!(planned.wrs.len(), expected, "{what}");
-                    assert_eq!(planned.kind, if n == 1 { Kind::SingleWr } else { Kind::MultiWr }, "{what}");
-                    // All but the last are full, and each goes on where the one before ended.
-                    for (i, (entries, bytes, remote)) in planned.wrs.into_iter().enumerate() {
-                        let full = max_sge.min(n - i * max_sge);
-                        let at = (i * max_sge * 4096) as u64;
-                        assert_eq!((entries, bytes, remote), (full, full as u64 * 4096, at), "{what}");
-                    }
-                }
+            let planned = run(&caps, caps.max_send_sge, &pages(n), 0, direction).unwrap();
+            let (kind, ops, wqes, most) = match cell {
+                Sge(ops) => (if n == 1 { Kind::SingleWr } else { Kind::MultiWr }, ops, ops, max_sge),
+                Mr(ops) => (Kind::Registered, ops, 2 * ops, 256),
+            };
+            assert_eq!((planned.kind, planned.wrs.len(), planned.wqes as usize), (kind, ops, wqes), "{what}");
+            // All but the last are full, and each goes on where the one before ended.
+            for (i, (entries, bytes, remote)) in planned.wrs.into_iter().enumerate() {
+                let full = most.min(n - i * most);
+                let at = (i * most * 4096) as u64;
+                assert_eq!((entries, bytes, remote), (full, full as u64 * 4096, at), "{what}");
             }
         }
     }
-}
-
-#[test]
-fn transfers_that_need_a_registration_are_refused_and_no_others() {
-    use Direction::{FromHost, ToHost};
-    let needs = |caps: &DeviceCaps, n, direction| {
-        run(caps, caps.max_send_sge, &pages(n), 0, direction).err() == Some(RwError::RegistrationNeeded)
-    };
-    for n in [1, 2, 32, 257] {
-        assert!(needs(&c(), n, FromHost), "iWARP READ");
-        assert!(!needs(&c(), n, ToHost), "iWARP WRITE");
-        assert!(needs(&f(), n, FromHost) && needs(&f(), n, ToHost), "forced");
-        assert_eq!(needs(&b(), n, FromHost), n > 32, "a list as long as the hint stays on SGEs");
-    }
-    assert_eq!(RwError::RegistrationNeeded.errno(), libc::EOPNOTSUPP);
 }
 
 #[test]
@@ -177,6 +202,8 @@ fn remote_addresses_go_on_where_the_work_request_before_ended() {
     assert_eq!(planned.wrs, [(30, 122_880, 0), (2, 8192, 122_880)]);
     let planned = run(&b(), 30, &pages(31), 0, Direction::FromHost).unwrap();
     assert_eq!(planned.wrs, [(30, 122_880, 0), (1, 4096, 122_880)]);
+    let planned = run(&b(), 30, &pages(257), 0, Direction::FromHost).unwrap();
+    assert_eq!(planned.wrs, [(256, 1_048_576, 0), (1, 4096, 1_048_576)]);
 }
 
 #[test]
@@ -191,6 +218,79 @@ fn a_small_device_splits_as_the_table_says() {
         wrs(17, ToHost),
         [(4, 16384, 0), (4, 16384, 16384), (4, 16384, 32768), (4, 16384, 49152), (1, 4096, 65536)]
     );
+}
+
+/// What a transfer from the host became: kind, send-queue entries, operations.
+type Row = (Kind, u32, Vec<(usize, u64, u64)>);
+
+fn read(qp: &RwQp, n: usize, offset: u32) -> Result<Row, RwError> {
+    let planned = run_on(qp, &pages(n), offset, Direction::FromHost)?;
+    Ok((planned.kind, planned.wqes, planned.wrs))
+}
+
+#[test]
+fn a_small_device_registers_as_the_table_says() {
+    let small = qp(&s());
+    let registered = |wqes, wrs: &[(usize, u64, u64)]| Ok((Kind::Registered, wqes, wrs.to_vec()));
+    assert_eq!(read(&small, 5, 0), registered(2, &[(5, 20480, 0)]));
+    assert_eq!(read(&small, 9, 0), registered(4, &[(8, 32768, 0), (1, 4096, 32768)]));
+    let three = [(8, 32768, 0), (8, 32768, 32768), (1, 4096, 65536)];
+    assert_eq!(read(&small, 17, 0), registered(6, &three));
+    assert_eq!(read(&small, 9, 1000), registered(4, &[(8, 31768, 0), (1, 4096, 31768)]));
+    // On a queue pair with integrity, the limit of integrity registrations counts.
+    let integrity = qp_of(&s(), 4, 8, Integrity::Enabled);
+    let expected = registered(6, &[(4, 16384, 0), (4, 16384, 16384), (1, 4096, 32768)]);
+    assert_eq!(read(&integrity, 9, 0), expected);
+}
+
+#[test]
+fn registrations_that_were_used_are_invalidated_first() {
+    let three = [(8, 32768, 0), (8, 32768, 32768), (1, 4096, 65536)];
+    for (used, wqes) in [([true; 3], 9), ([false, true, false], 7), ([false; 3], 6)] {
+        let small = qp_of(&s(), 4, 3, Integrity::Off);
+        let mut mrs: Vec<PooledMr> = (0..3).map_while(|_| small.rdma_mrs().take()).collect();
+        mrs.iter_mut().zip(used).filter(|(_, used)| *used).for_each(|(mr, _)| mr.step(true));
+        // The first one taken is put back last.
+        while mrs.pop().is_some() {}
+        assert_eq!(read(&small, 17, 0), Ok((Kind::Registered, wqes, three.to_vec())), "{used:?}");
+        assert_eq!(small.rdma_mrs().free(), 3);
+    }
+}
+
+#[test]
+fn a_pool_that_is_too_small_falls_back_where_registrations_were_only_a_hint() {
+    let hinted = qp_of(&s(), 4, 1, Integrity::Off);
+    let plain = vec![(3, 12288, 0), (3, 12288, 12288), (3, 12288, 24576)];
+    assert_eq!(read(&hinted, 9, 0), Ok((Kind::MultiWr, 3, plain)));
+    assert_eq!((hinted.rdma_mrs().free(), hinted.rdma_mrs().used()), (1, 0));
+    for caps in [DeviceCaps { force_mr: true, ..s() }, DeviceCaps { iwarp: true, ..s() }] {
+        let small = qp_of(&caps, 4, 1, Integrity::Off);
+        assert_eq!(read(&small, 9, 0).map_err(RwError::errno), Err(libc::EAGAIN), "{caps:?}");
+        assert_eq!((small.rdma_mrs().free(), small.rdma_mrs().used()), (1, 0), "{caps:?}");
+    }
+}
+
+#[test]
+fn lists_that_pages_can_not_hold_are_refused_and_cost_no_registration() {
+    let small = qp(&s());
+    let unmappable = |sgl: &[Sge]| {
+        let refused = run_on(&small, sgl, 0, Direction::FromHost).unwrap_err();
+        assert_eq!((small.rdma_mrs().free(), small.rdma_mrs().used()), (8, 0));
+        refused.errno()
+    };
+    let mut gap = pages(9);
+    gap[3].length = 100;
+    assert_eq!(unmappable(&gap), libc::EINVAL, "an entry in the middle ends inside a page");
+    let mut unaligned = pages(9);
+    unaligned[8].addr += 8;
+    // It is the first of the second registration, which may start anywhere.
+    assert!(run_on(&small, &unaligned, 0, Direction::FromHost).is_ok());
+    unaligned[7].addr += 8;
+    assert_eq!(unmappable(&unaligned), libc::EINVAL, "an entry in the middle starts inside a page");
+    // Eight entries to a registration, which has eight pages.
+    let mut large = pages(5);
+    large.iter_mut().for_each(|sge| sge.length = 2 * PAGE);
+    assert_eq!(unmappable(&large), libc::EINVAL);
 }
 
 #[test]
@@ -257,6 +357,31 @@ fn bvec_forms_follow_the_table() {
 }
 
 #[test]
+fn bvec_forms_over_registrations_follow_the_table() {
+    let whole = |n: u32| BvecIter { index: 0, done: 0, size: n * PAGE };
+    let read = |caps: &DeviceCaps, bvecs: &[Bvec], iter| {
+        run_bvec(caps, bvecs, iter, Direction::FromHost).map(|it| (it.kind, it.wrs.len(), it.wqes))
+    };
+    assert_eq!(read(&c(), &pages(257), whole(257)), Ok((Kind::Registered, 2, 4)));
+    // In one piece, a list of one entry needs as many pages as ever.
+    let one = [Sge { addr: 0x10_0000, length: 257 * PAGE, lkey: Lkey(7) }];
+    assert_eq!(read(&c(), &one, whole(257)).map_err(RwError::errno), Err(libc::EINVAL));
+    assert_eq!(read(&c(), &one, whole(256)), Ok((Kind::Registered, 1, 2)));
+    assert_eq!(read(&f(), &pages(1), whole(1)), Ok((Kind::Registered, 1, 2)), "forced");
+    // More pieces than the array has.
+    assert_eq!(read(&f(), &pages(2), whole(3)).map_err(RwError::errno), Err(libc::EINVAL));
+    let to_host = run_bvec(&c(), &pages(3), whole(3), Direction::ToHost).unwrap();
+    assert_eq!((to_host.kind, to_host.wqes), (Kind::MultiWr, 1), "a WRITE over iWARP");
+    // The pool is final for this form, and the hint of no account.
+    let hinted = read(&s(), &pages(17), whole(17));
+    assert_eq!(hinted, Ok((Kind::MultiWr, 6, 6)));
+    let mut out = Plan::default();
+    let small = qp_of(&c(), 6, 1, Integrity::Off);
+    let dry = plan_bvec(&small, &pages(257), whole(257), REMOTE, Direction::FromHost, &mut out);
+    assert_eq!((dry, small.rdma_mrs().free()), (Err(RwError::PoolEmpty), 1));
+}
+
+#[test]
 fn mr_factor_follows_the_table() {
     let maxpages = [1, 30, 32, 33, 255, 256, 257, 512, 1024];
     for (caps, factors) in [
@@ -304,8 +429,11 @@ fn a_send_queue_is_sized_for_its_contexts_within_the_device() {
 fn a_remote_range_that_wraps_is_refused() {
     let mut out = Plan::default();
     let remote = RemoteAddr { addr: u64::MAX - 4096, rkey: Rkey(9) };
-    let result = plan(&a(), limits(&a(), 30), &pages(2), 0, remote, Direction::ToHost, &mut out);
-    assert_eq!(result, Err(RwError::RemoteWraps));
+    for caps in [a(), f()] {
+        let qp = qp(&caps);
+        let result = plan(&qp, &pages(2), 0, remote, Direction::ToHost, &mut out);
+        assert_eq!((result, qp.rdma_mrs().used()), (Err(RwError::RemoteWraps), 0));
+    }
 }
 
 proptest! {

@@ -1,10 +1,11 @@
 //! The chunk context: contexts of several segments that are posted as one and complete as one.
 
+use super::SegmentError;
 use super::cache::{CtxCache, SegmentCtx};
-use super::{Endpoint, SegmentError};
 use crate::ctx::Completion;
 use crate::device::{Device, Qpn};
 use crate::plan::{BvecIter, Direction};
+use crate::qp::RwQp;
 use crate::remote::RemoteAddr;
 use crate::sq::{SqCredits, Take};
 use crate::wr::SendWr;
@@ -62,15 +63,14 @@ impl ChunkCtx {
     pub(super) fn add(
         &mut self,
         cache: &mut CtxCache,
-        endpoint: Endpoint<'_>,
+        qp: &RwQp,
         mut segment: SegmentCtx,
         length: u32,
         remote: RemoteAddr,
         direction: Direction,
     ) -> Result<u32, SegmentError> {
         let iter = BvecIter { index: 0, done: 0, size: length };
-        let Endpoint { caps, limits } = endpoint;
-        let planned = segment.ctx.init_bvec(caps, limits, &segment.bvecs, iter, remote, direction);
+        let planned = segment.ctx.init_bvec(qp, &segment.bvecs, iter, remote, direction);
         let added = planned.map_err(SegmentError::Context).and_then(|wqes| {
             self.sqecount = self.sqecount.checked_add(wqes).ok_or(SegmentError::TooManyEntries)?;
             Ok(wqes)

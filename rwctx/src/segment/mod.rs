@@ -32,24 +32,15 @@ pub use self::reply::{SendBody, SendChain, send_body, written_lengths};
 pub use self::sizes::{EndpointConfig, EndpointSizes};
 pub use self::write::{Payload, WriteChunk};
 
-use crate::device::DeviceCaps;
-use crate::plan::{Bvec, Direction, QpLimits};
+use crate::plan::{Bvec, Direction};
+use crate::qp::RwQp;
 use crate::remote::RemoteAddr;
-
-/// What contexts are made for: a device and a queue pair.
-#[derive(Clone, Copy, Debug)]
-pub struct Endpoint<'a> {
-    /// The device.
-    pub caps: &'a DeviceCaps,
-    /// The queue pair.
-    pub limits: QpLimits,
-}
 
 /// Makes contexts for segments and adds them to a chunk context.
 #[derive(Debug)]
 pub struct SegmentBuilder<'a> {
     /// Where the contexts will be posted.
-    pub endpoint: Endpoint<'a>,
+    pub qp: &'a RwQp,
     /// Where contexts come from.
     pub cache: &'a mut CtxCache,
     /// Where they go.
@@ -70,6 +61,6 @@ impl SegmentBuilder<'_> {
             self.cache.put(segment);
             return Err(error);
         }
-        self.cc.add(self.cache, self.endpoint, segment, length, remote, direction)
+        self.cc.add(self.cache, self.qp, segment, length, remote, direction)
     }
 }

@@ -2,9 +2,10 @@
 //! gives back.
 
 use super::write::carried;
-use super::{ChunkCtx, CtxCache, Endpoint, Posting, SegmentBuilder, SegmentError, WriteChunk, XdrBuf};
+use super::{ChunkCtx, CtxCache, Posting, SegmentBuilder, SegmentError, WriteChunk, XdrBuf};
 use crate::ctx::Completion;
 use crate::device::{Device, Qpn};
+use crate::qp::RwQp;
 use crate::remote::RemoteSegment;
 use crate::wr::{SendWr, WrId};
 
@@ -47,7 +48,7 @@ impl SendChain {
     /// [`SegmentBuilder::build_write_chunk`].
     pub fn build_write_list(
         &mut self,
-        endpoint: Endpoint<'_>,
+        qp: &RwQp,
         cache: &mut CtxCache,
         reply: &XdrBuf<'_>,
         chunks: &[WriteChunk<'_>],
@@ -55,7 +56,7 @@ impl SendChain {
     ) -> Result<(), SegmentError> {
         for chunk in carried(chunks) {
             let cc = self.next();
-            SegmentBuilder { endpoint, cache, cc }.build_write_chunk(reply, chunk)?;
+            SegmentBuilder { qp, cache, cc }.build_write_chunk(reply, chunk)?;
             self.count(sq_depth)?;
         }
         Ok(())
@@ -69,7 +70,7 @@ impl SendChain {
     /// [`SegmentBuilder::build_reply_chunk`].
     pub fn build_reply_chunk(
         &mut self,
-        endpoint: Endpoint<'_>,
+        qp: &RwQp,
         cache: &mut CtxCache,
         reply: &XdrBuf<'_>,
         write_chunks: &[WriteChunk<'_>],
@@ -77,8 +78,7 @@ impl SendChain {
         sq_depth: u32,
     ) -> Result<u64, SegmentError> {
         let cc = self.next();
-        let written =
-            SegmentBuilder { endpoint, cache, cc }.build_reply_chunk(reply, write_chunks, segments)?;
+        let written = SegmentBuilder { qp, cache, cc }.build_reply_chunk(reply, write_chunks, segments)?;
         self.count(sq_depth)?;
         Ok(written)
     }

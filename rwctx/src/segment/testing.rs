@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{ChunkCtx, CtxCache, Endpoint, PAGE, Page};
+use super::{ChunkCtx, CtxCache, PAGE, Page};
 use crate::ctx::Completion;
 use crate::device::{Device, DeviceCaps, DeviceError, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn};
 use crate::mem::{Access, Lkey, Mr, MrId, Pd, Region};
-use crate::plan::{Bvec, QpLimits};
+use crate::plan::{Bvec, Integrity};
+use crate::qp::RwQp;
 use crate::remote::{RemoteAddr, RemoteSegment, Rkey};
 use crate::wc::Wc;
 use crate::wr::{RecvWr, SendOp, SendWr, Sge, Signal, WrId};
@@ -44,9 +45,10 @@ pub(super) mod profiles {
 
 pub(super) const ID: WrId = WrId(77);
 
-pub(super) fn endpoint(caps: &DeviceCaps) -> Endpoint<'_> {
+/// A queue pair without registrations.
+pub(super) fn qp(caps: &DeviceCaps) -> RwQp {
     let cap = QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: caps.max_send_sge, max_recv_sge: 1 };
-    Endpoint { caps, limits: QpLimits::new(caps, &cap) }
+    RwQp::new(caps, &cap, Integrity::Off)
 }
 
 /// `n` pages, no two of which touch.
@@ -154,7 +156,7 @@ impl Device for Failing {
     fn reg_mr(&mut self, _: Pd, _: &Arc<Region>, _: usize, _: usize, _: Access) -> Result<Mr, DeviceError> {
         unreachable!()
     }
-    fn alloc_fast_reg(&mut self, _: Pd) -> Result<Mr, DeviceError> {
+    fn alloc_fast_reg(&mut self, _: Pd, _: u32) -> Result<Mr, DeviceError> {
         unreachable!()
     }
     fn dereg_mr(&mut self, _: MrId) -> Result<(), DeviceError> {

@@ -3,30 +3,31 @@
 use proptest::prelude::*;
 
 use super::super::testing::{
-    Failing, Moved, bvec, bytes, endpoint, finish, page, pages, profiles, remote_bytes, segment,
+    Failing, Moved, bvec, bytes, finish, page, pages, profiles, qp, remote_bytes, segment,
 };
 use super::super::{ChunkCtx, CtxCache, PAGE, PageCursor, Posting, SegmentBuilder};
 use super::*;
 use crate::ctx::Completion;
 use crate::device::{DeviceCaps, Qpn};
+use crate::qp::RwQp;
 use crate::remote::RemoteAddr;
 use crate::sq::SqCredits;
 use crate::wr::{Signal, WrId};
 
 /// What a test builds with.
 struct Bench {
-    caps: DeviceCaps,
+    qp: RwQp,
     cache: CtxCache,
     cc: ChunkCtx,
 }
 
 impl Bench {
     fn new(caps: DeviceCaps) -> Self {
-        Self { caps, cache: CtxCache::new(64, 100), cc: ChunkCtx::new() }
+        Self { qp: qp(&caps), cache: CtxCache::new(64, 100), cc: ChunkCtx::new() }
     }
 
     fn builder(&mut self) -> SegmentBuilder<'_> {
-        SegmentBuilder { endpoint: endpoint(&self.caps), cache: &mut self.cache, cc: &mut self.cc }
+        SegmentBuilder { qp: &self.qp, cache: &mut self.cache, cc: &mut self.cc }
     }
 
     fn finish(&mut self) -> Vec<Moved> {

@@ -1,6 +1,6 @@
 //! What surrounds a reply's WRITEs (rw contexts, 3.7): the order of the chain, its entries, the Send's body, echoed lengths.
 
-use super::super::testing::{Failing, ID, endpoint, moved, profiles, segment};
+use super::super::testing::{Failing, ID, moved, profiles, qp, segment};
 use super::super::{EndpointConfig, EndpointSizes, Payload};
 use super::*;
 use crate::mem::Lkey;
@@ -25,10 +25,9 @@ fn what_was_built_last_is_posted_first_and_a_chunk_in_its_order() {
     let chunks = [chunk(&numbered[..2], 4, 20), chunk(&numbered[2..4], 30, 20)];
     for round in 0..2 {
         assert_eq!(chain.sqecount(), 1, "the Send");
-        chain.build_write_list(endpoint(&caps), &mut cache, &reply, &chunks, 8).unwrap();
+        chain.build_write_list(&qp(&caps), &mut cache, &reply, &chunks, 8).unwrap();
         assert_eq!(chain.sqecount(), 5);
-        let written =
-            chain.build_reply_chunk(endpoint(&caps), &mut cache, &reply, &chunks, &numbered[4..], 8);
+        let written = chain.build_reply_chunk(&qp(&caps), &mut cache, &reply, &chunks, &numbered[4..], 8);
         // 4 bytes, 6, 10: two segments, in three pieces.
         assert_eq!((written, chain.sqecount()), (Ok(20), 8), "round {round}");
         let order: Vec<u64> = chain
@@ -53,12 +52,12 @@ fn a_chain_that_the_send_queue_cannot_hold_is_refused() {
     let numbered: Vec<RemoteSegment> = (0..8).map(|number| segment(number, 10)).collect();
     let reply = head(60);
     let chunks = [chunk(&numbered[..3], 0, 30)];
-    let built = chain.build_write_list(endpoint(&caps), &mut cache, &reply, &chunks, 3);
+    let built = chain.build_write_list(&qp(&caps), &mut cache, &reply, &chunks, 3);
     assert_eq!(built.map_err(SegmentError::errno), Err(libc::EINVAL));
     chain.destroy(&mut cache);
     // For the Reply chunk, too, where Linux does not look.
-    chain.build_write_list(endpoint(&caps), &mut cache, &reply, &chunks, 6).unwrap();
-    let built = chain.build_reply_chunk(endpoint(&caps), &mut cache, &reply, &chunks, &numbered, 6);
+    chain.build_write_list(&qp(&caps), &mut cache, &reply, &chunks, 6).unwrap();
+    let built = chain.build_reply_chunk(&qp(&caps), &mut cache, &reply, &chunks, &numbered, 6);
     assert_eq!(built, Err(SegmentError::TooManyEntries));
     // Abandoned work is released without having been posted.
     chain.destroy(&mut cache);
@@ -81,8 +80,8 @@ fn the_send_goes_last_and_only_when_all_before_it_went() {
         (0, Err(SegmentError::NotConnected)),
     ] {
         let (mut cache, mut chain) = (CtxCache::new(8, 100), SendChain::new());
-        chain.build_write_list(endpoint(&caps), &mut cache, &reply, &chunks, 8).unwrap();
-        chain.build_reply_chunk(endpoint(&caps), &mut cache, &reply, &chunks, &numbered[4..], 8).unwrap();
+        chain.build_write_list(&qp(&caps), &mut cache, &reply, &chunks, 8).unwrap();
+        chain.build_reply_chunk(&qp(&caps), &mut cache, &reply, &chunks, &numbered[4..], 8).unwrap();
         let mut device = Failing::after(takes);
         assert_eq!(chain.sqecount(), 7);
         assert_eq!(chain.post(&mut device, Qpn(1), &send), posting, "{takes}");
@@ -105,10 +104,10 @@ fn the_write_list_ends_at_the_first_chunk_without_payload() {
     let numbered: Vec<RemoteSegment> = (0..3).map(|number| segment(number, 100)).collect();
     let reply = head(60);
     let chunks = [chunk(&numbered[..1], 0, 8), chunk(&numbered[1..2], 8, 0), chunk(&numbered[2..], 8, 8)];
-    chain.build_write_list(endpoint(&caps), &mut cache, &reply, &chunks, 9).unwrap();
+    chain.build_write_list(&qp(&caps), &mut cache, &reply, &chunks, 9).unwrap();
     assert_eq!(chain.sqecount(), 2);
     // What the list did not carry, the Reply chunk does.
-    let written = chain.build_reply_chunk(endpoint(&caps), &mut cache, &reply, &chunks, &numbered[1..2], 9);
+    let written = chain.build_reply_chunk(&qp(&caps), &mut cache, &reply, &chunks, &numbered[1..2], 9);
     assert_eq!(written, Ok(52));
     chain.destroy(&mut cache);
 }

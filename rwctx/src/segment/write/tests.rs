@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::testing::{Moved, bvec, bytes, endpoint, finish, pages, profiles, remote_bytes, segment};
+use super::super::testing::{Moved, bvec, bytes, finish, pages, profiles, qp, remote_bytes, segment};
 use super::super::{ChunkCtx, CtxCache, Page};
 use super::*;
 use crate::mem::Lkey;
@@ -34,7 +34,7 @@ fn build<T>(
 ) -> (Result<T, SegmentError>, Vec<Moved>) {
     let caps = profiles::a();
     let (mut cache, mut cc) = (CtxCache::new(64, 100), ChunkCtx::new());
-    let built = build(&mut SegmentBuilder { endpoint: endpoint(&caps), cache: &mut cache, cc: &mut cc });
+    let built = build(&mut SegmentBuilder { qp: &qp(&caps), cache: &mut cache, cc: &mut cc });
     let moved = finish(&mut cc, &mut cache);
     (built, moved)
 }

@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 
 use rwctx::device::{Device, DeviceCaps, DeviceError};
 use rwctx::mem::{Access, Lkey, Mr, Pd, Region};
+use rwctx::plan;
 use rwctx::segment::CtxCache;
 use rwctx::wr::Sge;
 use t10pi::Ahead;
 
+use super::queue::slots;
 use super::stats::Stats;
-use crate::block::{BufPool, Engine, Volume, WakerId};
+use crate::block::{BufPool, Engine, PAGE, Volume, WakerId};
 use crate::log_limit::LogLimit;
+use crate::nvmf::command::MAX_SGL_DESCRIPTORS;
 use crate::nvmf::registry::{Registry, peer_group};
 
 /// A request by queue and slot.
@@ -97,6 +100,15 @@ pub(super) struct Core<D: Device> {
     pub(super) stats: Arc<Stats>,
 }
 
+/// What a queue pair has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QueueSize {
+    /// Send-queue entries beside those of contexts.
+    pub(super) own: u32,
+    /// Contexts, each with a registration if the device's contexts use some.
+    pub(super) ctxs: u32,
+}
+
 /// A volume that this reactor met.
 #[derive(Debug)]
 struct Known {
@@ -117,6 +129,8 @@ const LONGEST_TUPLE: usize = 16;
 /// Contexts for pieces of commands, and pieces of our memory of each, that are kept for the next ones.
 const KEPT_CONTEXTS: usize = 4096;
 const KEPT_BVECS: usize = 128;
+/// Bytes of the longest metadata of a block.
+const LONGEST_METADATA: usize = 128;
 
 /// Requests of a peer that wait for ranges at once.
 const RANGE_WAITS: u32 = 64;
@@ -180,9 +194,26 @@ impl<D: Device> Core<D> {
         Sge { addr, length, lkey: self.pool_mr.lkey }
     }
 
-    /// Scatter entries that one request may need: data and tuple of each block in turn, of the smallest blocks.
-    pub(super) fn max_request_sges(&self) -> u32 {
-        2 * self.max_transfer / 512
+    /// How a queue pair for `entries` commands is sized.
+    pub(super) fn queue_size(&self, entries: u32) -> QueueSize {
+        // Data and tuple of each block in turn, of the smallest blocks. Where the data is in several pieces of the host's memory,
+        // each of them may cut one of ours, and has a last entry that is not full.
+        let pieces = u32::try_from(MAX_SGL_DESCRIPTORS).expect("a few");
+        let sges = 2 * self.max_transfer / 512 + pieces;
+        let own = slots(entries);
+        if !plan::can_use_mr(&self.caps) {
+            // Requests of the largest size wait for each other; ordinary ones need one entry.
+            return QueueSize { own, ctxs: entries.max(plan::mr_factor(&self.caps, sges) + pieces) };
+        }
+        // Each command has registrations for its largest transfer: so none ever waits for one. Data that goes to the host without
+        // them may need more work requests than these do.
+        let most = self.max_transfer as usize + LONGEST_METADATA * (self.max_transfer as usize).div_ceil(512);
+        let pages = u32::try_from(most.div_ceil(PAGE)).expect("a transfer has few pages");
+        let unregistered = sges.div_ceil(self.caps.max_send_sge.max(1)) + pieces;
+        QueueSize {
+            own: own.saturating_add(unregistered),
+            ctxs: entries.saturating_mul(plan::mr_factor(&self.caps, pages) + pieces),
+        }
     }
 
     /// This reactor's name towards a volume's locks; none when this reactor can't use the volume. Makes the volume known to
@@ -236,7 +267,8 @@ impl<D: Device> Core<D> {
     /// when somebody else wants them, and nobody did lately. Registers the memory at its first use. It stays where it is as
     /// long as the volume exists.
     pub(super) fn memory_of(&mut self, volume: &Arc<Volume>, slba: u64, blocks: u32) -> Option<Sge> {
-        if !self.caps.replace_source {
+        // What is sent over a registration can't be replaced.
+        if !self.caps.replace_source || self.caps.force_mr {
             return None;
         }
         let (region, offset, length) = volume.shared_data(slba, blocks)?;

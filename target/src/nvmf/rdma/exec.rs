@@ -4,8 +4,9 @@
 //! leaves the response.
 
 use rwctx::device::Device;
-use rwctx::plan::{Direction, QpLimits};
-use rwctx::segment::{Endpoint, PieceCursor, SegmentBuilder, SegmentCursor};
+use rwctx::plan::Direction;
+use rwctx::qp::RwQp;
+use rwctx::segment::{PieceCursor, SegmentBuilder, SegmentCursor};
 
 use super::admin::{AdminWork, FabricsWork};
 use super::core::{Core, Token};
@@ -187,8 +188,8 @@ impl Queue {
                 outcome(copied)
             }
             DataPointer::Keyed { .. } | DataPointer::LastSegment { .. } => {
-                request.scatter(core);
-                if let Err(status) = request.plan(core, self.limits, Direction::FromHost) {
+                request.scatter(core, Direction::FromHost);
+                if let Err(status) = request.plan(core, &self.rw, Direction::FromHost) {
                     return Outcome::Fail(status);
                 }
                 match self.post_fetch(core, id) {
@@ -202,6 +203,7 @@ impl Queue {
     /// The READs of a request completed.
     pub(super) fn on_fetched<D: Device>(&mut self, core: &mut Core<D>, id: u32) {
         self.fetched(core, id);
+        self.requests[id as usize].split_stream();
         self.resume_credits(core);
         self.resume(core, id);
     }
@@ -221,11 +223,11 @@ impl Queue {
         if !request.dptr.is_in_host_memory() {
             return Ok(());
         }
-        request.scatter(core);
+        request.scatter(core, Direction::ToHost);
         if core.sges.is_empty() {
             return Ok(());
         }
-        request.plan(core, self.limits, Direction::ToHost)
+        request.plan(core, &self.rw, Direction::ToHost)
     }
 
     /// Bytes that the SGL of a request describes. Reads the descriptors in the capsule, if there are any.
@@ -401,28 +403,22 @@ impl Queue {
 impl Request {
     /// Plans the READs or WRITEs of its data, whose pieces are listed in `core.sges`: of one piece of the host's memory, or
     /// of several in order.
-    fn plan<D: Device>(
-        &mut self,
-        core: &mut Core<D>,
-        limits: QpLimits,
-        direction: Direction,
-    ) -> Result<(), Status> {
+    fn plan<D: Device>(&mut self, core: &mut Core<D>, qp: &RwQp, direction: Direction) -> Result<(), Status> {
         if let DataPointer::Keyed { segment, .. } = self.dptr {
-            let planned = self.ctx.init(&core.caps, limits, &core.sges, 0, segment.at, direction);
+            let planned = self.ctx.init(qp, &core.sges, 0, segment.at, direction);
             return planned.map(|_| ()).map_err(|_| Status::INTERNAL_ERROR);
         }
-        self.plan_list(core, limits, direction)
+        self.plan_list(core, qp, direction)
     }
 
     #[cold]
     fn plan_list<D: Device>(
         &mut self,
         core: &mut Core<D>,
-        limits: QpLimits,
+        qp: &RwQp,
         direction: Direction,
     ) -> Result<(), Status> {
-        let endpoint = Endpoint { caps: &core.caps, limits };
-        let mut builder = SegmentBuilder { endpoint, cache: &mut core.contexts, cc: &mut self.cc };
+        let mut builder = SegmentBuilder { qp, cache: &mut core.contexts, cc: &mut self.cc };
         let mut segments = SegmentCursor::new(self.sgl.segments());
         let built = builder.build_segments(&mut PieceCursor::new(&core.sges), &mut segments, direction);
         if built.is_err() || self.cc.is_empty() {

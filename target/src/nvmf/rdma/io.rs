@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rwctx::device::Device;
+use rwctx::plan::{Direction, needs_mr};
 use rwctx::wr::Sge;
 use t10pi::{Ahead, Field, PiMismatch, nvme};
 use zerocopy::FromBytes;
@@ -146,7 +147,7 @@ impl IoWork {
         self.kind == Kind::Compare
     }
 
-    fn blocks(&self) -> Option<&BlockPlan> {
+    pub(super) fn blocks(&self) -> Option<&BlockPlan> {
         match &self.plan {
             IoPlan::Blocks(blocks) => Some(blocks),
             IoPlan::Flush | IoPlan::DatasetManagement { .. } => None,
@@ -487,7 +488,8 @@ impl Request {
             Work::None | Work::Refused => (0, 0),
         };
         let twice = matches!(&self.work, Work::Io(io) if io.reads_beside_host_data());
-        let bytes = (data as usize + md as usize) * if twice { 2 } else { 1 };
+        let stream = if self.needs_stream(core) { data + md } else { 0 };
+        let bytes = (data as usize + md as usize) * if twice { 2 } else { 1 } + stream as usize;
         if !share.allows(bytes, core.pool.free_bytes()) {
             return Buffers::OverShare;
         }
@@ -504,11 +506,12 @@ impl Request {
             return Buffers::Taken;
         }
         let (Some(data_buf), Some(md_buf)) = (take(data), take(md)) else { return Buffers::NoRoom };
+        let Some(stream) = take(stream) else { return Buffers::NoRoom };
         if twice {
             let (Some(medium_data), Some(medium_md)) = (take(data), take(md)) else { return Buffers::NoRoom };
             (self.medium_data, self.medium_md) = (medium_data, medium_md);
         }
-        (self.data, self.md) = (data_buf, md_buf);
+        (self.data, self.md, self.stream) = (data_buf, md_buf, stream);
         self.charge = (bytes > 0).then(|| share.charge(bytes));
         Buffers::Taken
     }
@@ -541,7 +544,7 @@ impl Request {
     }
 
     /// How the command's data stands on the wire.
-    fn wire(&self) -> WireForm {
+    pub(super) fn wire(&self) -> WireForm {
         match &self.work {
             Work::Io(io) => io.blocks().map_or(WireForm::Data, |blocks| blocks.wire),
             _ => WireForm::Data,
@@ -549,16 +552,23 @@ impl Request {
     }
 
     /// Lists the pieces of the buffers in the order of the wire in `core.sges`.
-    pub(super) fn scatter<D: Device>(&self, core: &mut Core<D>) {
+    pub(super) fn scatter<D: Device>(&self, core: &mut Core<D>, direction: Direction) {
         core.sges.clear();
-        let whole = match (&self.in_place, &self.data) {
+        let buffer = match direction {
+            Direction::FromHost => self.stream.as_ref().or(self.data.as_ref()),
+            Direction::ToHost => self.data.as_ref(),
+        };
+        let whole = match (&self.in_place, buffer) {
             (Some(in_place), _) => in_place.sge,
-            (None, Some(data)) => {
-                core.sge(data.addr(), u32::try_from(data.len()).expect("a buffer is smaller than 4 GiB"))
+            (None, Some(buf)) => {
+                core.sge(buf.addr(), u32::try_from(buf.len()).expect("a buffer is smaller than 4 GiB"))
             }
             (None, None) => return,
         };
-        if let (Work::Io(io), Some(md), WireForm::Interleaved) = (&self.work, &self.md, self.wire()) {
+        let is_stream = direction == Direction::FromHost && self.stream.is_some();
+        if let (Work::Io(io), Some(md), WireForm::Interleaved, false) =
+            (&self.work, &self.md, self.wire(), is_stream)
+        {
             let (bs, ms) = (io.volume().block_size(), u32::from(io.volume().metadata_size()));
             for block in 0..u64::from(whole.length / bs) {
                 let data = Sge { addr: whole.addr + block * u64::from(bs), length: bs, ..whole };
@@ -567,9 +577,20 @@ impl Request {
             }
         } else {
             let sent = whole.length.min(self.send_length);
-            if sent > 0 {
-                core.sges.push(Sge { length: sent, ..whole });
+            if sent == 0 {
+                return;
             }
+            if !needs_mr(&core.caps, direction, sent.div_ceil(rwctx::mem::PAGE) as usize) {
+                core.sges.push(Sge { length: sent, ..whole });
+                return;
+            }
+            // Registrations are made of pages; buffers start at one.
+            let pages = (0..sent).step_by(rwctx::mem::PAGE as usize).map(|at| Sge {
+                addr: whole.addr + u64::from(at),
+                length: rwctx::mem::PAGE.min(sent - at),
+                ..whole
+            });
+            core.sges.extend(pages);
         }
     }
 

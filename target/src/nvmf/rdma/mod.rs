@@ -12,6 +12,7 @@ mod io;
 mod queue;
 mod role;
 mod stats;
+mod stream;
 mod wr_id;
 
 use std::net::{IpAddr, SocketAddr};

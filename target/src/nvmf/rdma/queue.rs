@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use rwctx::ctx::{Completion, RwCtx};
 use rwctx::device::{Device, DeviceError, QpCap, QpConnect, Qpn};
-use rwctx::plan::{self, Integrity, QpLimits};
+use rwctx::plan::{self, Integrity};
+use rwctx::qp::RwQp;
 use rwctx::remote::Rkey;
 use rwctx::segment::{ChunkCtx, CtxCache, Posting};
 use rwctx::sq::{SqCredits, Take};
@@ -24,7 +25,7 @@ use super::io::InPlace;
 use super::role::Role;
 use super::wr_id::Posted;
 use crate::block::{Buf, BufPin, Promise, RangeGuard, RangeWait};
-use crate::nvmf::command::{DataPointer, MAX_SGL_DESCRIPTORS, SglList};
+use crate::nvmf::command::{DataPointer, SglList};
 use crate::nvmf::wire::cqe::{Cqe, SQHD_DISABLED};
 use crate::nvmf::wire::private_data::QueueRequest;
 use crate::nvmf::wire::sqe::admin_opcode;
@@ -62,7 +63,8 @@ pub(super) struct Queue {
     pub(super) role: Role,
     /// SQE flow control and head pointer.
     pub(super) sq_head: SqHead,
-    pub(super) limits: QpLimits,
+    /// Its limits and registrations, as contexts see them.
+    pub(super) rw: RwQp,
     pub(super) requests: Vec<Request>,
     state: State,
     /// When it closes for lack of a Connect.
@@ -135,6 +137,8 @@ pub(super) struct Request {
     /// Of `data`, when that will hardly be needed.
     pub(super) promise: Option<Promise>,
     pub(super) md: Option<Buf>,
+    /// Data and metadata as they stand on the wire, where the device can't fetch them into two buffers.
+    pub(super) stream: Option<Buf>,
     /// The medium's side of a Compare.
     pub(super) medium_data: Option<Buf>,
     pub(super) medium_md: Option<Buf>,
@@ -161,6 +165,12 @@ pub(super) struct Request {
     pub(super) error_logged: bool,
     pub(super) opcode: u8,
     pub(super) nsid: u32,
+}
+
+/// Requests of a queue of `entries` commands: a response may wait for its acknowledgement while its command's successor is
+/// already here.
+pub(super) fn slots(entries: u32) -> u32 {
+    entries * 2
 }
 
 impl SqHead {
@@ -203,6 +213,7 @@ impl Request {
             data: None,
             promise: None,
             md: None,
+            stream: None,
             medium_data: None,
             medium_md: None,
             range: None,
@@ -278,6 +289,7 @@ impl Request {
         self.data = None;
         self.promise = None;
         self.md = None;
+        self.stream = None;
         self.medium_data = None;
         self.medium_md = None;
         self.range = None;
@@ -307,15 +319,8 @@ impl Queue {
         connect: impl FnOnce(&mut D, Qpn) -> QpConnect,
     ) -> Result<Self, DeviceError> {
         let entries = request.host_send_entries;
-        // A response may wait for its acknowledgement while its command's successor is already here.
-        let slots = entries * 2;
-        let own = slots;
-        // Where its data is in several pieces, each of them may cut one of ours, and has a last entry that is not full.
-        let pieces = u32::try_from(MAX_SGL_DESCRIPTORS).expect("a few");
-        let per_request = plan::mr_factor(&core.caps, core.max_request_sges() + pieces) + pieces;
-        // Requests of the largest size wait for each other; ordinary ones need one entry.
-        let ctxs = entries.max(per_request);
-        let max_send_wr = plan::init_qp(&core.caps, own, ctxs, Integrity::Off);
+        let size = core.queue_size(entries);
+        let max_send_wr = plan::init_qp(&core.caps, size.own, size.ctxs, Integrity::Off);
         let cap = QpCap {
             max_send_wr,
             max_recv_wr: entries,
@@ -323,7 +328,8 @@ impl Queue {
             max_recv_sge: 1,
         };
         let qpn = core.device.create_qp(core.pd, &cap)?;
-        let made = Self::open_on(core, index, request, (local, peer), qpn, &cap, connect);
+        let made = RwQp::init_mrs(&mut core.device, core.pd, &cap, size.ctxs, Integrity::Off)
+            .and_then(|rw| Self::open_on(core, index, request, (local, peer), (qpn, rw), &cap, connect));
         if made.is_err() {
             // The error to report is the first one; the queue pair exists, so this succeeds.
             let _ = core.device.destroy_qp(qpn);
@@ -336,15 +342,21 @@ impl Queue {
         index: u32,
         request: QueueRequest,
         (local, peer): (SocketAddr, IpAddr),
-        qpn: Qpn,
+        (qpn, mut rw): (Qpn, RwQp),
         cap: &QpCap,
         connect: impl FnOnce(&mut D, Qpn) -> QpConnect,
     ) -> Result<Self, DeviceError> {
         let entries = request.host_send_entries;
-        let slots = entries * 2;
+        let slots = slots(entries);
         let to = connect(&mut core.device, qpn);
-        let capsules = Capsules::new(&mut core.device, core.pd, entries, core.in_capsule_data, slots)?;
-        let queue = Self {
+        let capsules = match Capsules::new(&mut core.device, core.pd, entries, core.in_capsule_data, slots) {
+            Ok(capsules) => capsules,
+            Err(error) => {
+                rw.cleanup_mrs(&mut core.device);
+                return Err(error);
+            }
+        };
+        let mut queue = Self {
             index,
             qpn,
             peer,
@@ -352,7 +364,7 @@ impl Queue {
             request,
             role: Role::New,
             sq_head: SqHead::new(entries),
-            limits: QpLimits::new(&core.caps, cap),
+            rw,
             requests: (0..slots).map(|_| Request::new()).collect(),
             state: State::Connecting,
             connect_by: core.now + CONNECT_TIMEOUT,
@@ -369,6 +381,7 @@ impl Queue {
         };
         let posted = (0..entries).try_for_each(|slot| queue.post_receive(core, slot));
         if let Err(error) = posted.and_then(|()| core.device.connect_qp(qpn, &to)) {
+            queue.rw.cleanup_mrs(&mut core.device);
             queue.capsules.release(&mut core.device);
             return Err(error);
         }
@@ -643,8 +656,9 @@ impl Queue {
     }
 
     /// Ends it.
-    pub(super) fn release<D: Device>(self, core: &mut Core<D>) {
+    pub(super) fn release<D: Device>(mut self, core: &mut Core<D>) {
         debug_assert!(self.is_idle(), "released when nothing uses it");
+        self.rw.cleanup_mrs(&mut core.device);
         self.capsules.release(&mut core.device);
     }
 
@@ -665,6 +679,7 @@ impl Request {
     /// Keeps the buffers' memory while the device uses it.
     pub(super) fn pin(&mut self) {
         let data = self.data.as_mut().filter(|_| self.in_place.is_none());
-        self.pins = [data.map(Buf::pin), self.md.as_mut().map(Buf::pin)];
+        let second = self.stream.as_mut().or(self.md.as_mut());
+        self.pins = [data.map(Buf::pin), second.map(Buf::pin)];
     }
 }

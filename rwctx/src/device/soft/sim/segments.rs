@@ -7,11 +7,12 @@ use super::pair::Pair;
 use crate::ctx::Completion;
 use crate::device::QpCap;
 use crate::device::soft::endpoint::CAPS;
-use crate::plan::{Bvec, QpLimits};
+use crate::plan::{Bvec, Integrity};
+use crate::qp::RwQp;
 use crate::remote::RemoteSegment;
 use crate::segment::{
-    ChunkCtx, CtxCache, Endpoint, Message, PAGE, Page, PageCursor, Payload, ReadList, ReadSegment,
-    SegmentBuilder, SendChain, WriteChunk, XdrBuf,
+    ChunkCtx, CtxCache, Message, PAGE, Page, PageCursor, Payload, ReadList, ReadSegment, SegmentBuilder,
+    SendChain, WriteChunk, XdrBuf,
 };
 use crate::wc::WcStatus;
 use crate::wr::{Fence, SendOp, SendWr, Signal, WrId};
@@ -37,9 +38,9 @@ struct Rpc {
 }
 
 /// The limits of the pair's queue pairs.
-fn endpoint() -> Endpoint<'static> {
+fn qp() -> RwQp {
     let cap = QpCap { max_send_wr: DEPTH, max_recv_wr: 16, max_send_sge: 4, max_recv_sge: 4 };
-    Endpoint { caps: &CAPS, limits: QpLimits::new(&CAPS, &cap) }
+    RwQp::new(&CAPS, &cap, Integrity::Off)
 }
 
 impl Rpc {
@@ -126,7 +127,7 @@ impl Rpc {
         let mut cursor = PageCursor::new(&pages);
         let mut cc = ChunkCtx::new();
         let mut copies = Vec::new();
-        let message = SegmentBuilder { endpoint: endpoint(), cache: &mut self.cache, cc: &mut cc }
+        let message = SegmentBuilder { qp: &qp(), cache: &mut self.cache, cc: &mut cc }
             .build_read_list(&mut cursor, list, u32::try_from(inline.len()).unwrap(), |from, to| {
                 copies.push((from, to));
             })
@@ -259,9 +260,9 @@ fn payloads_go_to_write_chunks_the_rest_to_the_reply_chunk_and_all_before_the_se
         };
         let chunks = [chunk(0), chunk(1)];
         let mut chain = SendChain::new();
-        chain.build_write_list(endpoint(), &mut rpc.cache, &reply, &chunks, DEPTH).unwrap();
+        chain.build_write_list(&qp(), &mut rpc.cache, &reply, &chunks, DEPTH).unwrap();
         let written =
-            chain.build_reply_chunk(endpoint(), &mut rpc.cache, &reply, &chunks, &memory[2], DEPTH).unwrap();
+            chain.build_reply_chunk(&qp(), &mut rpc.cache, &reply, &chunks, &memory[2], DEPTH).unwrap();
         assert_eq!(written, rest as u64);
 
         let header = rpc.pair.sge(SERVER, HEAD + 1000, 28);
@@ -307,7 +308,7 @@ fn a_wrong_key_in_the_middle_of_a_list_fails_all_of_it() {
     let (mut cc, mut cursor) = (ChunkCtx::new(), PageCursor::new(&pages));
     let chunk: Vec<ReadSegment> =
         segments.iter().map(|&segment| ReadSegment { position: 4, segment }).collect();
-    SegmentBuilder { endpoint: endpoint(), cache: &mut rpc.cache, cc: &mut cc }
+    SegmentBuilder { qp: &qp(), cache: &mut rpc.cache, cc: &mut cc }
         .build_read_chunk(&mut cursor, &chunk)
         .unwrap();
     for wr in cc.wrs(Completion::Own(WrId(5))) {

@@ -1,0 +1,80 @@
+//! What contexts know of the queue pair that they are posted to: its limits and its pools of registrations.
+//!
+//! Follows Linux `rdma_rw_init_mrs` and `rdma_rw_cleanup_mrs`, and what `ib_create_qp` derives for contexts. Spec: rw contexts
+//! 1.1, 1.10.
+
+use crate::device::{Device, DeviceCaps, DeviceError, QpCap};
+use crate::mem::Pd;
+use crate::mr_pool::MrPool;
+use crate::plan::{Integrity, QpLimits, can_use_mr, pages_per_mr};
+
+/// A queue pair as contexts see it.
+#[derive(Debug)]
+pub struct RwQp {
+    caps: DeviceCaps,
+    limits: QpLimits,
+    pages_per_mr: u32,
+    rdma_mrs: MrPool,
+}
+
+impl RwQp {
+    /// Of a queue pair made with `cap`, without registrations: contexts that need one find the pool empty.
+    #[must_use]
+    pub fn new(caps: &DeviceCaps, cap: &QpCap, integrity: Integrity) -> Self {
+        Self {
+            caps: *caps,
+            limits: QpLimits::new(caps, cap),
+            pages_per_mr: pages_per_mr(caps, integrity),
+            rdma_mrs: MrPool::default(),
+        }
+    }
+
+    /// Of a queue pair made with `cap` in `pd`, with a registration for each of `ctxs` contexts where the device's contexts may
+    /// use some. Give them back with [`Self::cleanup_mrs`].
+    ///
+    /// # Errors
+    /// The device's; nothing is left of it then.
+    pub fn init_mrs<D: Device>(
+        device: &mut D,
+        pd: Pd,
+        cap: &QpCap,
+        ctxs: u32,
+        integrity: Integrity,
+    ) -> Result<Self, DeviceError> {
+        let caps = *device.caps();
+        let mut qp = Self::new(&caps, cap, integrity);
+        if can_use_mr(&caps) || integrity == Integrity::Enabled {
+            qp.rdma_mrs = MrPool::new(device, pd, ctxs, qp.pages_per_mr)?;
+        }
+        Ok(qp)
+    }
+
+    /// Gives the registrations back to the device. All contexts of the queue pair were destroyed.
+    pub fn cleanup_mrs<D: Device>(&mut self, device: &mut D) {
+        self.rdma_mrs.destroy(device);
+    }
+
+    /// The device's capabilities.
+    #[must_use]
+    pub fn caps(&self) -> &DeviceCaps {
+        &self.caps
+    }
+
+    /// SGE limits.
+    #[must_use]
+    pub fn limits(&self) -> QpLimits {
+        self.limits
+    }
+
+    /// Scatter entries of one registration at most, at least one.
+    #[must_use]
+    pub fn pages_per_mr(&self) -> u32 {
+        self.pages_per_mr
+    }
+
+    /// Registrations for plain contexts.
+    #[must_use]
+    pub fn rdma_mrs(&self) -> &MrPool {
+        &self.rdma_mrs
+    }
+}
