@@ -159,8 +159,13 @@ fn write_plan(out: &mut String, config: &Config) -> fmt::Result {
         Integrity::Auto => "integrity = \"auto\": the soft device has no offload yet",
         Integrity::Software => "integrity = \"software\"",
     };
+    let persona =
+        config.device.persona.map_or(String::new(), |it| format!(" with the capabilities of {}", it.name()));
     for listener in config.nvme_listeners() {
-        writeln!(out, "listener: nvme rdma {listener}, soft device, protection checked in software ({why})")?;
+        writeln!(
+            out,
+            "listener: nvme rdma {listener}, soft device{persona}, protection checked in software ({why})"
+        )?;
     }
     for subsystem in &config.nvme.subsystems {
         let hosts = match &subsystem.hosts {
@@ -299,6 +304,12 @@ not presented: volume spare, file /etc/intact/spare.img 1 GiB, blocks of 512 byt
         let text = text.replace("[device]", "[device]\nintegrity = \"software\"");
         let config = Config::parse(text.as_bytes(), Path::new("/etc/intact/c.toml"), &probe).unwrap();
         let auto = "integrity = \"auto\": the soft device has no offload yet";
-        assert_eq!(plan(&config), expected.replace(auto, "integrity = \"software\""));
+        let expected = expected.replace(auto, "integrity = \"software\"");
+        assert_eq!(plan(&config), expected);
+
+        let text = text.replace("[device]", "[device]\npersona = \"iwarp\"");
+        let config = Config::parse(text.as_bytes(), Path::new("/etc/intact/c.toml"), &probe).unwrap();
+        let persona = "soft device with the capabilities of iwarp, protection";
+        assert_eq!(plan(&config), expected.replace("soft device, protection", persona));
     }
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rwctx::device::DeviceError;
 use rwctx::device::soft::device::{SoftConfig, SoftDevice, random_seed};
 use rwctx::device::soft::driver::OpenError;
+use rwctx::device::soft::persona::Persona;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use thiserror::Error;
@@ -165,7 +166,9 @@ impl Target {
         let registry = Arc::new(Registry::new(limits, count));
         // Nobody is connected who would have to be told.
         let _ = registry.apply(now(), nvme_config(&config, &volumes));
-        let devices = SoftDevice::open(&SoftConfig::new(config.device.addresses.clone(), count))?;
+        let mut soft = SoftConfig::new(config.device.addresses.clone(), count);
+        soft.caps = config.device.persona.map_or(soft.caps, Persona::caps);
+        let devices = SoftDevice::open(&soft)?;
         let mut boxes = Vec::new();
         for _ in 0..count {
             boxes.push(mailbox().map_err(|errno| system("make an event descriptor", errno))?);

@@ -100,6 +100,9 @@ const ENDPOINT: &[Row<OfEndpoint>] = &[
     ("intact_roce_timeouts", "Retransmission timers that expired.", &[], |c| c.timeouts),
     ("intact_roce_qp_failures", "Queue pairs that failed by themselves.", &[], |c| c.qp_failures),
     ("intact_roce_flushes", "Work requests flushed.", &[], |c| c.flushes),
+    ("intact_roce_fast_registrations", "Fast registrations that were carried out.", &[], |c| {
+        c.fast_registrations
+    }),
 ];
 
 /// Counters of the sockets.
@@ -210,6 +213,12 @@ fn families(reactors: &[ReactorStats], registry: &Registry) -> Vec<Family> {
         queues = queues.with(&[("reactor", index.to_string().as_str())], stats.transport.queues.value());
     }
     families.push(queues);
+    let mut regions = Family::gauge("intact_memory_regions", "Memory regions of the device.");
+    for (index, device) in devices.iter().enumerate() {
+        let live = device.soft.as_ref().map_or(0, |soft| soft.memory_regions);
+        regions = regions.with(&[("reactor", index.to_string().as_str())], live.into());
+    }
+    families.push(regions);
     let mut controllers = Family::gauge("intact_nvme_controllers", "Controllers, by subsystem.");
     let mut counts = std::collections::BTreeMap::new();
     for controller in registry.controllers() {

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "real programs run in real time")]
 
 mod formats;
+mod personas;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

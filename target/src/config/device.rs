@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use rwctx::device::soft::persona::Persona;
+
 use super::reader::{Field, Section};
 
 /// Addresses that one target may have.
@@ -16,6 +18,8 @@ pub struct Device {
     pub addresses: Vec<IpAddr>,
     /// Where protection information is checked.
     pub integrity: Integrity,
+    /// The device that the soft one pretends to be.
+    pub persona: Option<Persona>,
 }
 
 /// An implementation of RDMA.
@@ -40,6 +44,7 @@ impl Default for Device {
             provider: Provider::Soft,
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             integrity: Integrity::Auto,
+            persona: None,
         }
     }
 }
@@ -54,7 +59,8 @@ impl Device {
         let integrity = section.choice_of_built("integrity", &places, "signature offload");
         let one = section.string("address");
         let list = section.strings("addresses");
-        section.not_yet("persona", "capabilities of other devices");
+        let personas = [Persona::Rxe, Persona::Mlx5, Persona::Iwarp].map(|it| (it.name(), it));
+        let persona = section.choice("persona", &personas);
         let addresses = match (one, list) {
             (Some(one), Some(_)) => {
                 one.report("give either `address` or `addresses`, not both");
@@ -80,6 +86,7 @@ impl Device {
             provider: provider.unwrap_or(default.provider),
             addresses,
             integrity: integrity.unwrap_or(default.integrity),
+            persona,
         }
     }
 }

@@ -1,6 +1,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use proptest::prelude::*;
+use rwctx::device::soft::persona::Persona;
 use t10pi::{Format, Guard, PiType};
 
 use super::*;
@@ -76,6 +77,7 @@ fn every_key_reaches_its_value() {
         provider = "soft"
         addresses = ["192.0.2.1", "fd00::1"]
         integrity = "software"
+        persona = "mlx5"
         [reactor]
         cores = [2, 0]
         poll = "busy"
@@ -127,6 +129,7 @@ fn every_key_reaches_its_value() {
     )
     .unwrap();
     assert_eq!(config.device.integrity, Integrity::Software);
+    assert_eq!(config.device.persona, Some(Persona::Mlx5));
     let listeners: Vec<_> = config.nvme_listeners().map(|l| l.to_string()).collect();
     assert_eq!(listeners, ["192.0.2.1:14420", "[fd00::1]:14420"]);
     assert_eq!(config.reactor, Reactor { cores: Cores::Cpus(vec![2, 0]), poll: Poll::Busy });
@@ -207,8 +210,8 @@ fn each_mistake_has_its_message_and_place() {
             ],
         ),
         (
-            "[device]\npersona = \"rxe\"\n",
-            &["2:11: device.persona: not supported yet: capabilities of other devices"],
+            "[device]\npersona = \"siw\"\n",
+            &["2:11: device.persona: \"siw\" is none of \"rxe\", \"mlx5\", \"iwarp\""],
         ),
         (
             "[device]\naddress = \"0.0.0.0\"\n",
