@@ -43,7 +43,13 @@ fn main() {
 
 fn open(caps: DeviceCaps) -> (NullDevice, Qpn, RwQp) {
     let mut device = NullDevice::new(caps);
-    let cap = QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1 };
+    let cap = QpCap {
+        max_send_wr: 64,
+        max_recv_wr: 64,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        integrity: Integrity::Off,
+    };
     let pd = device.alloc_pd().unwrap();
     let qpn = device.create_qp(pd, &cap).unwrap();
     let qp = RwQp::init_mrs(&mut device, pd, &cap, 16, Integrity::Off).unwrap();

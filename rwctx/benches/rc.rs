@@ -11,6 +11,7 @@ use rwctx::device::soft::endpoint::{Endpoint, EndpointConfig, IcrcCheck, Transmi
 use rwctx::device::soft::{PacketSink, RxMeta, SinkFull, TxMeta};
 use rwctx::device::{PathMtu, QpCap, QpConnect, Qpn, RemoteAccess};
 use rwctx::mem::{Access, Iov, Mr, Region};
+use rwctx::plan::Integrity;
 use rwctx::remote::RemoteAddr;
 use rwctx::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
 
@@ -54,7 +55,13 @@ impl Pair {
             Endpoint::new(&EndpointConfig { icrc: IcrcCheck::Off, ..EndpointConfig::new(seed, 0, 1) })
         });
         let access = Access { local_write: true, remote_read: true, remote_write: true };
-        let cap = QpCap { max_send_wr: DEPTH, max_recv_wr: DEPTH, max_send_sge: 4, max_recv_sge: 4 };
+        let cap = QpCap {
+            max_send_wr: DEPTH,
+            max_recv_wr: DEPTH,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            integrity: Integrity::Off,
+        };
         let (mut mrs, mut pds) = (Vec::new(), Vec::new());
         for endpoint in &mut endpoints {
             let pd = endpoint.alloc_pd().expect("a protection domain");

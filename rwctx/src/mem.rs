@@ -5,6 +5,7 @@
 #![allow(unsafe_code, reason = "owns raw memory that devices read and write")]
 
 mod entry;
+mod integrity;
 mod pages;
 mod table;
 #[cfg(test)]
@@ -19,6 +20,7 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, m
 use crate::remote::Rkey;
 
 pub(crate) use entry::PACKET_PIECES;
+pub use integrity::Use;
 pub use pages::{PAGE, PageList};
 pub use table::{MemError, MemTable, Remote, Sinks};
 
@@ -227,6 +229,25 @@ impl<'m> Iov<'m> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
+    }
+
+    /// Its bytes.
+    ///
+    /// # Safety
+    /// For the life of the slice nobody writes them.
+    unsafe fn bytes(&self) -> &'m [u8] {
+        // SAFETY: the table that made this value keeps the memory mapped for its life, and it was zeroed by the kernel at
+        // first; unwritten by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.length) }
+    }
+
+    /// Its bytes, for writing.
+    ///
+    /// # Safety
+    /// For the life of the slice nobody else reads or writes them.
+    unsafe fn bytes_mut(&self) -> &'m mut [u8] {
+        // SAFETY: as above; exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr(), self.length) }
     }
 
     /// Appends its bytes to `to`.

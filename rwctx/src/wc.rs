@@ -44,6 +44,8 @@ pub enum WcOpcode {
     LocalInv,
     /// Fast registration.
     RegMr,
+    /// Integrity registration.
+    RegMrIntegrity,
     /// A received SEND.
     Recv,
     /// A received RDMA WRITE with immediate.

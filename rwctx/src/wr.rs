@@ -62,6 +62,18 @@ pub enum SendOp {
         /// Rights of local and remote users.
         access: Access,
     },
+    /// Integrity registration: gives the region `mr`, with what was mapped to it by
+    /// [`crate::device::Device::map_integrity`], a fresh key. The new key must differ from the old one in its low byte only,
+    /// and the old one be invalid. The key is good for one READ or WRITE of the signature's direction and wire length, whose
+    /// only SGE is at address 0; what the signature found is [`crate::device::Device::sig_status`], to be asked once.
+    RegMrIntegrity {
+        /// The region, made by [`crate::device::Device::alloc_integrity_mr`].
+        mr: MrId,
+        /// The key it gets.
+        key: Rkey,
+        /// Rights; remote ones are not given.
+        access: Access,
+    },
 }
 
 /// Whether a work request completes visibly.

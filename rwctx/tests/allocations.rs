@@ -62,7 +62,13 @@ fn contexts_allocate_nothing_once_they_are_warm() {
         (Persona::Iwarp.caps(), 300, Kind::Registered),
     ] {
         let mut device = NullDevice::new(caps);
-        let cap = QpCap { max_send_wr: 64, max_recv_wr: 1, max_send_sge: caps.max_send_sge, max_recv_sge: 1 };
+        let cap = QpCap {
+            max_send_wr: 64,
+            max_recv_wr: 1,
+            max_send_sge: caps.max_send_sge,
+            max_recv_sge: 1,
+            integrity: Integrity::Off,
+        };
         let pd = device.alloc_pd().unwrap();
         let qpn = device.create_qp(pd, &cap).unwrap();
         let qp = RwQp::init_mrs(&mut device, pd, &cap, 4, Integrity::Off).unwrap();

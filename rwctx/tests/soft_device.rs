@@ -16,6 +16,7 @@ use rwctx::device::soft::device::{SoftConfig, SoftDevice};
 use rwctx::device::soft::driver::Gso;
 use rwctx::device::{Device, PathMtu, QpCap, QpConnect, QpState, Qpn, RemoteAccess};
 use rwctx::mem::{Access, Mr, Pd, Region};
+use rwctx::plan::Integrity;
 use rwctx::remote::{RemoteAddr, Rkey};
 use rwctx::wc::{RecvExtra, Wc, WcOpcode, WcStatus};
 use rwctx::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
@@ -45,7 +46,13 @@ impl Side {
         let region = Arc::new(Region::new(REGION).unwrap());
         let access = Access { local_write: true, remote_read: true, remote_write: true };
         let mr = device.reg_mr(pd, &region, 0, REGION, access).unwrap();
-        let cap = QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4 };
+        let cap = QpCap {
+            max_send_wr: 64,
+            max_recv_wr: 64,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            integrity: Integrity::Off,
+        };
         let qpn = device.create_qp(pd, &cap).unwrap();
         Self { reactor, pd, qpn, region, mr }
     }

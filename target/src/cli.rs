@@ -156,7 +156,7 @@ fn write_plan(out: &mut String, config: &Config) -> fmt::Result {
         writeln!(out, "metrics: http://{address}/metrics")?;
     }
     let why = match config.device.integrity {
-        Integrity::Auto => "integrity = \"auto\": the soft device has no offload yet",
+        Integrity::Auto => "integrity = \"auto\": the target doesn't use the device's offload yet",
         Integrity::Software => "integrity = \"software\"",
     };
     let persona =
@@ -283,8 +283,8 @@ mod tests {
         let config = Config::parse(text.as_bytes(), Path::new("/etc/intact/c.toml"), &probe).unwrap();
         let expected = r#"reactors: 2 on CPU 0, 1, adaptive polling
 metrics: http://127.0.0.1:9420/metrics
-listener: nvme rdma 127.0.0.1:4420, soft device, protection checked in software (integrity = "auto": the soft device has no offload yet)
-listener: nvme rdma [::1]:4420, soft device, protection checked in software (integrity = "auto": the soft device has no offload yet)
+listener: nvme rdma 127.0.0.1:4420, soft device, protection checked in software (integrity = "auto": the target doesn't use the device's offload yet)
+listener: nvme rdma [::1]:4420, soft device, protection checked in software (integrity = "auto": the target doesn't use the device's offload yet)
 subsystem: nqn.2026-11.io.intact:disk0, serial S0, open to any host
   namespace 1: volume disk0, memory 256 MiB, blocks of 4096+8 bytes, protection type 1, guard crc16, separate, uuid 5b6c9a52-3d7e-4c8f-9a41-0e2d7c6b8a10
 not presented: volume spare, file /etc/intact/spare.img 1 GiB, blocks of 512 bytes, no protection, uuid 5b6c9a52-3d7e-4c8f-9a41-0e2d7c6b8a11, read-only
@@ -303,7 +303,7 @@ not presented: volume spare, file /etc/intact/spare.img 1 GiB, blocks of 512 byt
 
         let text = text.replace("[device]", "[device]\nintegrity = \"software\"");
         let config = Config::parse(text.as_bytes(), Path::new("/etc/intact/c.toml"), &probe).unwrap();
-        let auto = "integrity = \"auto\": the soft device has no offload yet";
+        let auto = "integrity = \"auto\": the target doesn't use the device's offload yet";
         let expected = expected.replace(auto, "integrity = \"software\"");
         assert_eq!(plan(&config), expected);
 

@@ -19,6 +19,7 @@ use rwctx::device::soft::device::{SoftConfig, SoftDevice};
 use rwctx::device::soft::wire::RejReason;
 use rwctx::device::{Device, PathMtu, QpCap, QpConnect, Qpn, RemoteAccess};
 use rwctx::mem::{Access, Mr, Pd, Region};
+use rwctx::plan::Integrity;
 use rwctx::remote::{RemoteAddr, RemoteSegment, Rkey};
 use rwctx::wc::{RecvExtra, WcOpcode, WcStatus};
 use rwctx::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
@@ -193,6 +194,7 @@ impl Peer {
             max_recv_wr: how.receives.max(1),
             max_send_sge: 1,
             max_recv_sge: 1,
+            integrity: Integrity::Off,
         };
         let qpn = self.device.create_qp(self.pd, &cap).unwrap();
         let length = SEND_SLOTS as usize * SEND_SLOT + how.receives as usize * CQE_LEN;

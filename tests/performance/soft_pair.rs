@@ -21,6 +21,7 @@ use nix::unistd::Pid;
 use rwctx::device::soft::device::{SoftConfig, SoftDevice};
 use rwctx::device::{Device, PathMtu, QpCap, QpConnect, Qpn, RemoteAccess};
 use rwctx::mem::{Access, Mr, MrId, Region};
+use rwctx::plan::Integrity;
 use rwctx::remote::{RemoteAddr, Rkey};
 use rwctx::wc::{WcOpcode, WcStatus};
 use rwctx::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
@@ -169,7 +170,13 @@ impl Side {
         let access = Access { local_write: true, remote_read: false, remote_write: false };
         let mr = device.reg_mr(pd, &region, 0, length, access)?;
         let depth = u32::try_from(2 * DEPTH)?;
-        let cap = QpCap { max_send_wr: 2 * depth, max_recv_wr: depth, max_send_sge: 4, max_recv_sge: 4 };
+        let cap = QpCap {
+            max_send_wr: 2 * depth,
+            max_recv_wr: depth,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            integrity: Integrity::Off,
+        };
         let qpns = (0..queues).map(|_| device.create_qp(pd, &cap)).collect::<Result<_, _>>()?;
         let windows = (0..DEPTH).map(|_| device.alloc_fast_reg(pd, 2).map(|mr| (mr.id, mr.rkey)));
         let windows = windows.collect::<Result<_, _>>()?;

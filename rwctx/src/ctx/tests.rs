@@ -12,7 +12,8 @@ use crate::wr::SendOp;
 
 use Direction::{FromHost, ToHost};
 
-const CAP: QpCap = QpCap { max_send_wr: 64, max_recv_wr: 8, max_send_sge: 2, max_recv_sge: 1 };
+const CAP: QpCap =
+    QpCap { max_send_wr: 64, max_recv_wr: 8, max_send_sge: 2, max_recv_sge: 1, integrity: Integrity::Off };
 const REMOTE: RemoteAddr = RemoteAddr { addr: 0x1000, rkey: Rkey(0x77) };
 const OWN: Completion = Completion::Own(WrId(5));
 

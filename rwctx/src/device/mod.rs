@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::mem::{Access, Mr, MrId, Pd, Region};
+use crate::plan::Integrity;
+use crate::signature::{SigLayout, SigStatus, Signature};
 use crate::wc::Wc;
 use crate::wr::{RecvWr, SendWr, Sge, WrId};
 
@@ -63,6 +65,8 @@ pub struct QpCap {
     pub max_send_sge: u32,
     /// SGEs of a receive.
     pub max_recv_sge: u32,
+    /// Whether it takes integrity registrations ([`crate::wr::SendOp::RegMrIntegrity`]).
+    pub integrity: Integrity,
 }
 
 /// Path MTU (IBTA code 1-5).
@@ -164,6 +168,9 @@ pub enum PostError {
     /// The operation is not supported by this device.
     #[error("operation not supported by this device")]
     Unsupported,
+    /// The integrity region was never mapped, or the status of its last registration was not asked for.
+    #[error("the integrity region is not ready")]
+    Integrity,
 }
 
 /// Why an object could not be made or changed.
@@ -214,6 +221,41 @@ pub trait Device {
     /// [`DeviceError::NoResources`]; [`DeviceError::Invalid`] when that is more than
     /// [`DeviceCaps::max_fast_reg_page_list_len`].
     fn alloc_fast_reg(&mut self, pd: Pd, pages: u32) -> Result<Mr, DeviceError>;
+
+    /// Makes a region for integrity registrations whose two lists have at most `pages` pages each.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoResources`]; [`DeviceError::Invalid`] beyond [`DeviceCaps::max_pi_fast_reg_page_list_len`].
+    fn alloc_integrity_mr(&mut self, _pd: Pd, _pages: u32) -> Result<Mr, DeviceError> {
+        Err(DeviceError::Invalid("use: no integrity offload"))
+    }
+
+    /// Maps a data list and a protection list (empty where memory is bare or interleaved) to an integrity region, for its next
+    /// registration; what is registered now stays. Returns the lengths of the transfer: its READ or WRITE has one SGE, of
+    /// [`SigLayout::wire`] bytes at address 0. (Linux `ib_map_mr_sg_pi`.)
+    ///
+    /// # Errors
+    /// [`DeviceError::Unknown`] without such a region; [`DeviceError::Invalid`] when the device can't execute the signature, the
+    /// lists don't fit it or the region's pages, or pieces of what it writes overlap.
+    fn map_integrity(
+        &mut self,
+        _mr: MrId,
+        _signature: &Signature,
+        _data: &[Sge],
+        _protection: &[Sge],
+    ) -> Result<SigLayout, DeviceError> {
+        Err(DeviceError::Invalid("use: no integrity offload"))
+    }
+
+    /// What the signature of a registration found; to be asked once for each, after the completion of its READ or WRITE, and
+    /// before the next is posted. (Linux `ib_check_mr_status`.)
+    ///
+    /// # Errors
+    /// [`DeviceError::Unknown`] without such a region; [`DeviceError::Invalid`] when there is no status to be asked for;
+    /// [`DeviceError::Busy`] when the data did not move completely.
+    fn sig_status(&mut self, _mr: MrId) -> Result<SigStatus, DeviceError> {
+        Err(DeviceError::Invalid("use: no integrity offload"))
+    }
 
     /// Forgets a region. Peers lose access at once.
     ///

@@ -5,6 +5,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use super::integrity::Integrity;
 use super::{Access, Iov, MemError, Pd, Region};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(super) enum Kind {
     Plain,
     /// Granted by REG_MR work requests.
     FastReg,
+    /// Granted by REG_MR_INTEGRITY work requests; without memory of its own.
+    Integrity,
 }
 
 #[derive(Debug)]
@@ -36,6 +39,8 @@ pub(super) struct Entry {
     /// Of a fast registration: pages of its list at most, and the runs of memory behind the first.
     pub(super) pages: u32,
     pub(super) more: Vec<Run>,
+    /// Of an integrity region.
+    pub(super) integrity: Option<Box<Integrity>>,
 }
 
 /// Memory in one piece that a fast registration maps behind other memory. Lists of pages lie in at most one per page, so that
@@ -53,6 +58,11 @@ pub(super) struct Run {
 pub(crate) const PACKET_PIECES: usize = 2;
 
 impl Entry {
+    /// Whether it is registered memory, and no registration over such.
+    pub(super) fn is_plain(&self) -> bool {
+        self.kind == Kind::Plain
+    }
+
     /// Where the range lies in the region's memory.
     #[inline]
     pub(super) fn place(&self, addr: u64, length: u64) -> Result<usize, MemError> {

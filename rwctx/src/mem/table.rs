@@ -10,6 +10,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::entry::{Entry, Kind};
+use super::integrity::Integrity;
 use super::{Access, Iov, Lkey, Mr, MrId, PageList, Pd, Region};
 use crate::device::DeviceError;
 use crate::remote::Rkey;
@@ -64,11 +65,11 @@ pub enum Remote {
 #[derive(Debug)]
 pub struct MemTable {
     /// Index 0 is never given out, so that no key is 0.
-    entries: Vec<Entry>,
+    pub(super) entries: Vec<Entry>,
     /// First in, first out: an index rests as long as possible before it is used again.
     free: VecDeque<u32>,
     /// Memory that lost its last registration in the middle of sending, until a region is deregistered.
-    retired: Vec<Arc<Region>>,
+    pub(super) retired: Vec<Arc<Region>>,
     sinks: Sinks,
     capacity: u32,
     next_pd: u32,
@@ -98,6 +99,7 @@ impl MemTable {
             region: None,
             pages: 0,
             more: Vec::new(),
+            integrity: None,
         };
         Self {
             entries: vec![unused],
@@ -164,6 +166,18 @@ impl MemTable {
         let index = self.allocate(pd, Kind::FastReg)?;
         let entry = &mut self.entries[index as usize];
         entry.pages = pages;
+        Ok(Self::describe(index, entry))
+    }
+
+    /// Makes an integrity region whose lists have at most `pages` pages each: its key is invalid until
+    /// [`Self::register_integrity`].
+    ///
+    /// # Errors
+    /// [`DeviceError::NoResources`].
+    pub fn alloc_integrity(&mut self, pd: Pd, pages: u32) -> Result<Mr, DeviceError> {
+        let index = self.allocate(pd, Kind::Integrity)?;
+        let entry = &mut self.entries[index as usize];
+        entry.integrity = Some(Box::new(Integrity::new(pages)));
         Ok(Self::describe(index, entry))
     }
 
@@ -247,6 +261,19 @@ impl MemTable {
         if entry.kind == Kind::FastReg { Ok(()) } else { Err(MemError::State) }
     }
 
+    /// Makes a key invalid that peers have none of: as [`Self::invalidate`], and those of integrity regions.
+    ///
+    /// # Errors
+    /// When it is no such key in `pd`.
+    pub fn invalidate_local(&mut self, pd: Pd, key: Rkey) -> Result<(), MemError> {
+        let entry = self.granted(pd, key.0)?;
+        if entry.kind == Kind::Plain {
+            return Err(MemError::State);
+        }
+        self.entries[(key.0 >> STEP_BITS) as usize].granted = false;
+        Ok(())
+    }
+
     /// Forgets a region; its key is invalid at once. The memory is let go of: no packet points to it any more.
     ///
     /// # Errors
@@ -258,6 +285,7 @@ impl MemTable {
         entry.granted = false;
         entry.region = None;
         entry.more.clear();
+        entry.integrity = None;
         self.retired.clear();
         self.free.push_back(index);
         self.live -= 1;
@@ -404,11 +432,23 @@ impl MemTable {
     }
 
     #[inline]
-    fn granted(&self, pd: Pd, key: u32) -> Result<&Entry, MemError> {
+    pub(super) fn granted(&self, pd: Pd, key: u32) -> Result<&Entry, MemError> {
         match self.entries.get((key >> STEP_BITS) as usize) {
             Some(entry) if entry.granted && entry.key == key && entry.pd == pd => Ok(entry),
             _ => Err(MemError::Key),
         }
+    }
+
+    /// The entry that a key is of, whether or not it is valid.
+    #[inline]
+    pub(super) fn entry_of(&self, lkey: Lkey) -> Option<&Entry> {
+        self.entries.get((lkey.0 >> STEP_BITS) as usize)
+    }
+
+    /// The index of a key's entry.
+    #[inline]
+    pub(super) fn index_of_key(key: Rkey) -> u32 {
+        key.0 >> STEP_BITS
     }
 
     fn allocate(&mut self, pd: Pd, kind: Kind) -> Result<u32, DeviceError> {
@@ -432,6 +472,7 @@ impl MemTable {
                 region: None,
                 pages: 0,
                 more: Vec::new(),
+                integrity: None,
             });
             index
         };
@@ -448,7 +489,7 @@ impl MemTable {
         Ok(index)
     }
 
-    fn index_of(&self, id: MrId) -> Option<u32> {
+    pub(super) fn index_of(&self, id: MrId) -> Option<u32> {
         let index = id.0 >> STEP_BITS;
         let entry = self.entries.get(index as usize)?;
         let current = entry.kind != Kind::Free && u32::from(entry.generation) == id.0 & STEP_MASK;

@@ -56,7 +56,7 @@ fn s() -> DeviceCaps {
 }
 
 fn cap(max_send_sge: u32) -> QpCap {
-    QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge, max_recv_sge: 1 }
+    QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge, max_recv_sge: 1, integrity: Integrity::Off }
 }
 
 fn limits(caps: &DeviceCaps, max_send_sge: u32) -> QpLimits {

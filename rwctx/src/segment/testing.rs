@@ -47,7 +47,13 @@ pub(super) const ID: WrId = WrId(77);
 
 /// A queue pair without registrations.
 pub(super) fn qp(caps: &DeviceCaps) -> RwQp {
-    let cap = QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: caps.max_send_sge, max_recv_sge: 1 };
+    let cap = QpCap {
+        max_send_wr: 64,
+        max_recv_wr: 64,
+        max_send_sge: caps.max_send_sge,
+        max_recv_sge: 1,
+        integrity: Integrity::Off,
+    };
     RwQp::new(caps, &cap, Integrity::Off)
 }
 

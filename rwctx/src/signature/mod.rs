@@ -20,4 +20,5 @@ mod tests;
 
 pub use attrs::{CopyMask, SigAttrs, SigDomain, SigError, T10Dif, check_mask, check_mask_bits};
 pub use operation::{Operation, SigLayout, Signature};
+pub(crate) use pieces::{Place, Shape, Span, cut};
 pub use status::{SigErr, SigStatus};

@@ -99,6 +99,26 @@ impl Shape {
         Span { length: span.length.min(most), ..span }
     }
 
+    /// The user data of `count` blocks from `first` on, in order.
+    pub(crate) fn data(self, first: u32, count: u32) -> impl Iterator<Item = Span> {
+        let interleaved = self.memory == Memory::Interleaved;
+        let (spans, unit) = if interleaved { (count, 1) } else { (1, count) };
+        (0..spans).map(move |index| {
+            let span = self.data_of(first + index, 0);
+            Span { length: unit * self.block, ..span }
+        })
+    }
+
+    /// The metadata in memory of `count` blocks from `first` on, in order.
+    pub(crate) fn metadata(self, first: u32, count: u32) -> impl Iterator<Item = Span> {
+        let interleaved = self.memory == Memory::Interleaved;
+        let (spans, unit) = if interleaved { (count, 1) } else { (1, count) };
+        (0..spans).map(move |index| {
+            let span = self.metadata_of(first + index);
+            Span { length: unit * self.metadata, ..span }
+        })
+    }
+
     /// The metadata that is held apart, of `count` blocks from `first` on.
     pub(crate) fn apart(self, first: u32, count: u32) -> Span {
         Span { place: Place::Apart, offset: first * self.metadata, length: count * self.metadata }

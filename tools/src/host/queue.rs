@@ -12,6 +12,7 @@ use intact::nvmf::wire::sqe::{SQE_LEN, Sqe};
 use rwctx::device::soft::cm::CmId;
 use rwctx::device::{Device, DeviceError, PostError, QpCap, Qpn};
 use rwctx::mem::{Access, Mr, Pd, Region};
+use rwctx::plan::Integrity;
 use rwctx::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -94,8 +95,13 @@ impl Queue {
         debug_assert!((2..=1 << 16).contains(&entries), "checked where it was asked for");
         // Acknowledgements lag behind completions.
         let slots = (entries * 2).next_power_of_two().max(16);
-        let cap =
-            QpCap { max_send_wr: slots + extra, max_recv_wr: entries, max_send_sge: 2, max_recv_sge: 1 };
+        let cap = QpCap {
+            max_send_wr: slots + extra,
+            max_recv_wr: entries,
+            max_send_sge: 2,
+            max_recv_sge: 1,
+            integrity: Integrity::Off,
+        };
         let length = slots as usize * SQE_LEN + entries as usize * CQE_LEN;
         let region = Arc::new(Region::new(length).map_err(|_| DeviceError::NoResources("memory"))?);
         let mr = device.reg_mr(pd, &region, 0, length, Access { local_write: true, ..Access::default() })?;

@@ -23,6 +23,7 @@ use crate::device::{
     Device, DeviceCaps, DeviceError, PathMtu, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn,
 };
 use crate::mem::{Access, Mr, MrId, Pd, Region};
+use crate::signature::{SigLayout, SigStatus, Signature};
 use crate::wc::Wc;
 use crate::wr::{RecvWr, SendWr, Sge, WrId};
 
@@ -311,6 +312,24 @@ impl Device for SoftDevice {
 
     fn alloc_fast_reg(&mut self, pd: Pd, pages: u32) -> Result<Mr, DeviceError> {
         self.endpoint.alloc_fast_reg(pd, pages)
+    }
+
+    fn alloc_integrity_mr(&mut self, pd: Pd, pages: u32) -> Result<Mr, DeviceError> {
+        self.endpoint.alloc_integrity_mr(pd, pages)
+    }
+
+    fn map_integrity(
+        &mut self,
+        mr: MrId,
+        signature: &Signature,
+        data: &[Sge],
+        protection: &[Sge],
+    ) -> Result<SigLayout, DeviceError> {
+        self.endpoint.map_integrity(mr, signature, data, protection)
+    }
+
+    fn sig_status(&mut self, mr: MrId) -> Result<SigStatus, DeviceError> {
+        self.endpoint.sig_status(mr)
     }
 
     fn dereg_mr(&mut self, id: MrId) -> Result<(), DeviceError> {

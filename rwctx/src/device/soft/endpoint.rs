@@ -21,6 +21,8 @@ use super::wire::{Packet, ParseError, Role};
 use super::{PacketSink, RxMeta, SinkFull};
 use crate::device::{DeviceCaps, DeviceError, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn};
 use crate::mem::{Access, MemTable, Mr, MrId, Pd, Region, Sinks};
+use crate::plan::Integrity;
+use crate::signature::{SigLayout, SigStatus, Signature};
 use crate::wc::Wc;
 use crate::wr::{RecvWr, SendOp, SendWr, Sge, WrId};
 
@@ -32,7 +34,7 @@ pub const CAPS: DeviceCaps = DeviceCaps {
     max_sge_rd: 32,
     max_recv_sge: 32,
     max_fast_reg_page_list_len: 512,
-    max_pi_fast_reg_page_list_len: 0,
+    max_pi_fast_reg_page_list_len: 256,
     max_qp_wr: 16384,
     max_qp_rd_atom: 128,
     max_qp_init_rd_atom: 128,
@@ -359,6 +361,47 @@ impl Endpoint {
         self.mem.alloc_fast_reg(pd, pages)
     }
 
+    /// Makes an integrity region; see [`MemTable::alloc_integrity`].
+    ///
+    /// # Errors
+    /// See there; [`DeviceError::Invalid`] when the capabilities do not include it, or that many pages.
+    pub fn alloc_integrity_mr(&mut self, pd: Pd, pages: u32) -> Result<Mr, DeviceError> {
+        self.check_integrity()?;
+        if pages > self.caps.max_pi_fast_reg_page_list_len {
+            return Err(DeviceError::Invalid("number of pages"));
+        }
+        self.mem.alloc_integrity(pd, pages)
+    }
+
+    /// Maps lists and a signature; see [`MemTable::map_integrity`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn map_integrity(
+        &mut self,
+        mr: MrId,
+        signature: &Signature,
+        data: &[Sge],
+        protection: &[Sge],
+    ) -> Result<SigLayout, DeviceError> {
+        self.mem.map_integrity(mr, signature, data, protection)
+    }
+
+    /// What a signature found; see [`MemTable::sig_status`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn sig_status(&mut self, mr: MrId) -> Result<SigStatus, DeviceError> {
+        self.mem.sig_status(mr)
+    }
+
+    fn check_integrity(&self) -> Result<(), DeviceError> {
+        if self.caps.mem_mgt_extensions && self.caps.max_pi_fast_reg_page_list_len > 0 {
+            return Ok(());
+        }
+        Err(DeviceError::Invalid("use: no integrity offload"))
+    }
+
     /// Forgets a region; the sink has let go of all packets before. Work requests that still use it fail when they do.
     ///
     /// # Errors
@@ -383,6 +426,9 @@ impl Endpoint {
         }
         if cap.max_send_sge > self.caps.max_send_sge || cap.max_recv_sge > self.caps.max_recv_sge {
             return Err(DeviceError::Invalid("number of scatter-gather entries"));
+        }
+        if cap.integrity == Integrity::Enabled {
+            self.check_integrity()?;
         }
         let make = |qpn| Qp::new(qpn, pd, cap, &self.tuning);
         let qpn = match self.next_qpn.take() {
@@ -435,7 +481,7 @@ impl Endpoint {
         if from.length != to.length {
             return Err(DeviceError::Invalid("length"));
         }
-        qp.replace_source(wr_id, from, to);
+        qp.replace_source(&mut self.mem, wr_id, from, to);
         Ok(())
     }
 
@@ -460,7 +506,13 @@ impl Endpoint {
     /// See [`PostError`].
     pub fn post_send(&mut self, qpn: Qpn, wr: &SendWr<'_>) -> Result<(), PostError> {
         if !self.caps.mem_mgt_extensions
-            && matches!(wr.op, SendOp::LocalInv(_) | SendOp::RegMr { .. } | SendOp::SendWithInv(_))
+            && matches!(
+                wr.op,
+                SendOp::LocalInv(_)
+                    | SendOp::RegMr { .. }
+                    | SendOp::RegMrIntegrity { .. }
+                    | SendOp::SendWithInv(_)
+            )
         {
             return Err(PostError::Unsupported);
         }
@@ -468,7 +520,12 @@ impl Endpoint {
             return Err(PostError::Unsupported);
         }
         let qp = self.qps.get_mut(qpn).ok_or(PostError::UnknownQp)?;
-        qp.post_send(&mut drain!(self), wr, &self.caps)?;
+        if let SendOp::RegMrIntegrity { mr, .. } = wr.op
+            && !self.mem.is_integrity_ready(mr)
+        {
+            return Err(PostError::Integrity);
+        }
+        qp.post_send(&mut drain!(self), wr, &self.caps, &self.mem)?;
         activate(&mut self.active, qp);
         Ok(())
     }

@@ -11,8 +11,9 @@ use super::wire::{Bth, Ext, HEADER_MAX, Header, Packet, Role};
 use super::{PacketSink, SinkFull, TxMeta};
 use crate::device::{DeviceCaps, DeviceError, PathMtu, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn};
 use crate::mem::{Iov, MemTable, Pd};
+use crate::plan::Integrity;
 use crate::wc::{Wc, WcStatus};
-use crate::wr::{RecvWr, SendWr, Sge, WrId};
+use crate::wr::{RecvWr, SendOp, SendWr, Sge, WrId};
 
 /// What a queue pair borrows from its endpoint for a call.
 #[derive(Debug)]
@@ -128,6 +129,7 @@ pub(super) struct Failure {
 pub(super) struct Qp {
     pub(super) path: Path,
     state: QpState,
+    integrity: Integrity,
     requester: Requester,
     responder: Responder,
     /// Whether a valid packet came.
@@ -153,6 +155,7 @@ impl Qp {
                 mtu: PathMtu::Mtu256.bytes(),
             },
             state: QpState::Init,
+            integrity: cap.integrity,
             requester: Requester::new(cap, tuning),
             responder: Responder::new(cap),
             established: false,
@@ -192,11 +195,15 @@ impl Qp {
         drain: &mut Drain<'_>,
         wr: &SendWr<'_>,
         caps: &DeviceCaps,
+        mem: &MemTable,
     ) -> Result<(), PostError> {
+        if self.integrity == Integrity::Off && matches!(wr.op, SendOp::RegMrIntegrity { .. }) {
+            return Err(PostError::Unsupported);
+        }
         match self.state {
-            QpState::Rts => self.requester.post(wr, &self.path, caps.max_sge_rd as usize),
+            QpState::Rts => self.requester.post(wr, &self.path, caps.max_sge_rd as usize, mem),
             QpState::Error => {
-                self.requester.post(wr, &self.path, caps.max_sge_rd as usize)?;
+                self.requester.post(wr, &self.path, caps.max_sge_rd as usize, mem)?;
                 self.requester.flush(drain, &self.path, None);
                 Ok(())
             }
@@ -304,8 +311,8 @@ impl Qp {
     }
 
     /// Points a posted work request to other memory with the same bytes.
-    pub(super) fn replace_source(&mut self, wr_id: WrId, from: Sge, to: Sge) {
-        self.requester.replace_source(wr_id, from, to);
+    pub(super) fn replace_source(&mut self, mem: &mut MemTable, wr_id: WrId, from: Sge, to: Sge) {
+        self.requester.replace_source(mem, self.path.pd, wr_id, from, to);
     }
 
     /// Checks what must hold between any two calls; returns the READ bytes that it has asked for.

@@ -145,9 +145,16 @@ mod tests {
     use super::*;
     use crate::device::QpCap;
     use crate::mem::Pd;
+    use crate::plan::Integrity;
 
     fn make(qpn: Qpn) -> Qp {
-        let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1 };
+        let cap = QpCap {
+            max_send_wr: 1,
+            max_recv_wr: 1,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            integrity: Integrity::Off,
+        };
         Qp::new(qpn, Pd(1), &cap, &Tuning::default())
     }
 

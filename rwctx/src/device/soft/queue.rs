@@ -33,6 +33,8 @@ pub(super) struct SendWqe {
     pub(super) first_request: u64,
     /// Whether a local operation was executed.
     pub(super) done: bool,
+    /// Whether its memory is an integrity registration.
+    pub(super) signed: bool,
     sge_count: u8,
     /// Of a registration with more pieces than a slot has room for: where they begin, and how many.
     listed: (u64, u32),
@@ -54,7 +56,7 @@ impl SendWqe {
     /// Whether nothing of it goes to the peer.
     #[inline]
     pub(super) fn is_local(&self) -> bool {
-        matches!(self.op, SendOp::LocalInv(_) | SendOp::RegMr { .. })
+        matches!(self.op, SendOp::LocalInv(_) | SendOp::RegMr { .. } | SendOp::RegMrIntegrity { .. })
     }
 
     /// Its completion.
@@ -66,6 +68,7 @@ impl SendWqe {
             SendOp::Read(_) | SendOp::ReadWithInv(_) => WcOpcode::RdmaRead,
             SendOp::LocalInv(_) => WcOpcode::LocalInv,
             SendOp::RegMr { .. } => WcOpcode::RegMr,
+            SendOp::RegMrIntegrity { .. } => WcOpcode::RegMrIntegrity,
         };
         Wc { wr_id: self.wr_id, qpn, status, opcode, byte_len: self.length, extra: RecvExtra::None }
     }
@@ -126,6 +129,7 @@ impl SendQueue {
             packets: 0,
             first_request: 0,
             done: false,
+            signed: false,
             sge_count: 0,
             listed: (0, 0),
         };
@@ -184,6 +188,7 @@ impl SendQueue {
         first: Psn,
         packets: u32,
         first_request: u64,
+        signed: bool,
     ) {
         debug_assert!(!self.is_full(), "callers look for room first");
         let slot = self.slot(self.tail);
@@ -204,6 +209,7 @@ impl SendQueue {
             packets,
             first_request,
             done: false,
+            signed,
             sge_count: u8::try_from(count).expect("at most 32 SGEs"),
             listed,
         };
@@ -248,6 +254,15 @@ impl SendQueue {
                 }
             }
         }
+    }
+
+    /// The memory of work requests posted under `wr_id` that is integrity registrations, READs' aside.
+    pub(super) fn signed(&self, wr_id: WrId) -> impl Iterator<Item = Sge> {
+        let signed = move |wqe: &SendWqe| wqe.wr_id == wr_id && wqe.signed && !wqe.is_read();
+        (self.head..self.tail)
+            .filter(move |&number| signed(&self.ring[self.slot(number)]))
+            .flat_map(|number| self.sges(number))
+            .copied()
     }
 
     /// Marks a local operation as executed.

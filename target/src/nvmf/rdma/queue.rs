@@ -326,6 +326,7 @@ impl Queue {
             max_recv_wr: entries,
             max_send_sge: core.caps.max_send_sge,
             max_recv_sge: 1,
+            integrity: Integrity::Off,
         };
         let qpn = core.device.create_qp(core.pd, &cap)?;
         let made = RwQp::init_mrs(&mut core.device, core.pd, &cap, size.ctxs, Integrity::Off)

@@ -17,6 +17,7 @@ use super::queue::{SendQueue, message_length};
 use super::window::Window;
 use super::wire::{Ext, NakCode, Opcode, Packet, RnrTimer, Syndrome};
 use crate::device::{PostError, QpCap, QpConnect};
+use crate::mem::{Lkey, MemTable, Pd};
 use crate::remote::Rkey;
 use crate::wc::WcStatus;
 use crate::wr::{SendOp, SendWr, Sge, Signal, WrId};
@@ -144,9 +145,15 @@ impl Requester {
     ///
     /// # Errors
     /// See [`PostError`].
-    pub(super) fn post(&mut self, wr: &SendWr<'_>, path: &Path, max_sge_rd: usize) -> Result<(), PostError> {
+    pub(super) fn post(
+        &mut self,
+        wr: &SendWr<'_>,
+        path: &Path,
+        max_sge_rd: usize,
+        mem: &MemTable,
+    ) -> Result<(), PostError> {
         let most = match wr.op {
-            SendOp::LocalInv(_) => 0,
+            SendOp::LocalInv(_) | SendOp::RegMrIntegrity { .. } => 0,
             // What its region has room for is seen when it is executed.
             SendOp::RegMr { .. } => usize::MAX,
             // The key that goes is that of the one sink.
@@ -159,7 +166,7 @@ impl Requester {
             return Err(PostError::Full);
         }
         let packets = match wr.op {
-            SendOp::LocalInv(_) | SendOp::RegMr { .. } => 0,
+            SendOp::LocalInv(_) | SendOp::RegMr { .. } | SendOp::RegMrIntegrity { .. } => 0,
             SendOp::Read(_) | SendOp::ReadWithInv(_) if !self.may_read => return Err(PostError::Unsupported),
             // Path MTUs are powers of two.
             _ => ((length + (path.mtu - 1)) >> path.mtu.trailing_zeros()).max(1),
@@ -168,15 +175,19 @@ impl Requester {
             SendOp::Read(_) | SendOp::ReadWithInv(_) => packets.div_ceil(self.chunk_packets),
             _ => packets,
         };
-        self.sq.push(wr, length, self.post_psn, packets, self.post_request);
+        let signed = matches!(wr.sges, [sge] if mem.is_integrity(sge.lkey));
+        self.sq.push(wr, length, self.post_psn, packets, self.post_request, signed);
         self.post_psn = self.post_psn.after(packets);
         self.post_request += u64::from(requests);
         Ok(())
     }
 
     /// What was posted under `wr_id` takes from `to` what it took from `from`.
-    pub(super) fn replace_source(&mut self, wr_id: WrId, from: Sge, to: Sge) {
+    pub(super) fn replace_source(&mut self, mem: &mut MemTable, pd: Pd, wr_id: WrId, from: Sge, to: Sge) {
         self.sq.replace_source(wr_id, from, to);
+        for registration in self.sq.signed(wr_id) {
+            mem.replace_integrity_source(pd, registration.lkey, from, to);
+        }
     }
 
     /// Takes a packet that answers a request.
@@ -400,7 +411,12 @@ impl Requester {
                 return Err(Failure { wqe, status: WcStatus::BadRespErr });
             }
             let offset = chunk.offset + skip;
-            if env.mem.scatter(path.pd, self.sq.sges(wqe), offset, packet.payload).is_err() {
+            let sges = self.sq.sges(wqe);
+            let placed = match self.registration(wqe) {
+                None => env.mem.scatter(path.pd, sges, offset, packet.payload),
+                Some(lkey) => env.mem.scatter_integrity(path.pd, lkey, offset, packet.payload),
+            };
+            if placed.is_err() {
                 return Err(Failure { wqe, status: WcStatus::LocProtErr });
             }
             // It was executed in its turn, so everything before it was.
@@ -412,10 +428,23 @@ impl Requester {
         let lost = self.reads.note(position, psn);
         self.on_read_loss(lost, path);
         if came == Came::New {
+            let wqe = self.reads.at(position).wqe;
+            if let Some(lkey) = self.registration(wqe) {
+                let upto = self.reads.came_upto(wqe, path.mtu);
+                env.mem
+                    .sign_incoming(path.pd, lkey, upto)
+                    .map_err(|_| Failure { wqe, status: WcStatus::LocProtErr })?;
+            }
             self.on_progress(env.now);
             self.retire(env, path)?;
         }
         Ok(())
+    }
+
+    /// The key of the integrity registration that is the memory of a work request, if it is one.
+    #[inline]
+    fn registration(&self, wqe: u64) -> Option<Lkey> {
+        self.sq.get(wqe).filter(|wqe| wqe.signed).map(|_| self.sq.sges(wqe)[0].lkey)
     }
 
     /// The peer executed everything before `upto`.

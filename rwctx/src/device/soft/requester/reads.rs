@@ -173,6 +173,18 @@ impl ReadRing {
         &self.ring[self.slot(position)]
     }
 
+    /// Up to where all bytes of a READ have come, of which some chunk is outstanding.
+    pub(super) fn came_upto(&self, wqe: u64, mtu: u32) -> u32 {
+        let mut upto = 0;
+        for chunk in (0..self.length).map(|position| self.at(position)).filter(|chunk| chunk.wqe == wqe) {
+            if !chunk.is_complete() {
+                return chunk.offset + chunk.missing * mtu;
+            }
+            upto = chunk.offset + chunk.bytes;
+        }
+        upto
+    }
+
     /// Whether the response came before.
     pub(super) fn came(&self, position: usize, psn: Psn) -> Came {
         let chunk = self.at(position);

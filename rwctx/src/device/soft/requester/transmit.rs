@@ -9,9 +9,10 @@ use super::super::qp::{Env, Failure, Path};
 use super::super::queue::MAX_SGE;
 use super::super::wire::{Bth, Ext, Ieth, ImmDt, Opcode, Reth};
 use super::Requester;
-use crate::mem::{Iov, MemError, PACKET_PIECES};
+use crate::mem::{Iov, MemError, PACKET_PIECES, Use};
+use crate::plan::Direction;
 use crate::wc::WcStatus;
-use crate::wr::{Fence, SendOp, Signal};
+use crate::wr::{Fence, SendOp, Sge, Signal};
 
 /// An answer is asked for at least every so many packets.
 const ACK_REQ_INTERVAL: u32 = 16;
@@ -141,15 +142,22 @@ impl Requester {
         let mut bth = Bth::new(opcode, path.dest_qpn, self.next.wire(), length as usize);
         bth.ack_req = ack_req;
 
+        if wqe.signed && self.sign(env, path, offset + length).is_err() {
+            return self.block(env, path, WcStatus::LocProtErr);
+        }
         let sges = self.sq.sges(self.cursor);
         let (mut few, mut many) = ([Iov::EMPTY; FEW], None);
         let mut iovs: &mut [Iov<'_>] = &mut few;
         // Room for many pieces costs more to make than all else of a packet.
-        if sges.len() > FEW {
+        if sges.len() > FEW || wqe.signed {
             iovs = many.insert([Iov::EMPTY; MANY]);
         }
-        let mut gathered = env.mem.gather(path.pd, sges, offset, length as usize, iovs);
-        if gathered == Err(MemError::Pieces) {
+        let mut gathered = if wqe.signed {
+            env.mem.gather_integrity(path.pd, sges[0].lkey, offset, length, iovs)
+        } else {
+            env.mem.gather(path.pd, sges, offset, length as usize, iovs)
+        };
+        if gathered == Err(MemError::Pieces) && !wqe.signed {
             iovs = many.insert([Iov::EMPTY; MANY]);
             gathered = env.mem.gather(path.pd, sges, offset, length as usize, iovs);
         }
@@ -174,7 +182,8 @@ impl Requester {
     #[inline]
     fn payload_after(&self, offset: u32, length: u32, mtu: u32) -> Ahead {
         let (number, mut skip) = if offset < length { (self.cursor, offset) } else { (self.cursor + 1, 0) };
-        if self.sq.get(number).is_none() {
+        // Where a registration's memory lies is not worth to be looked up.
+        if self.sq.get(number).is_none_or(|wqe| wqe.signed) {
             return Ahead::NONE;
         }
         for sge in self.sq.sges(number) {
@@ -212,6 +221,9 @@ impl Requester {
             self.ask_again(env, path, sink, position)?;
             self.advance_to(chunk_end, wqe.end());
             return Ok(Some(Sent::Packet));
+        }
+        if wqe.signed && self.use_registration(env, path, Direction::FromHost).is_err() {
+            return self.block(env, path, WcStatus::LocProtErr).map(Some);
         }
         let request = wqe.first_request + u64::from(index / self.chunk_packets);
         if self.reads.is_full() || self.in_flight(request) >= self.window.packets() {
@@ -282,6 +294,24 @@ impl Requester {
         path.push(sink, env.counters, bth, Ext::Reth(reth), &[]).map_err(|_| Stop::Full)
     }
 
+    /// Runs the signature of the work request at the send position over what is sent of its first `bytes`.
+    fn sign(&self, env: &mut Env<'_>, path: &Path, bytes: u32) -> Result<(), MemError> {
+        let sge = self.use_registration(env, path, Direction::ToHost)?;
+        env.mem.sign_outgoing(path.pd, sge.lkey, bytes)
+    }
+
+    /// Lets the work request at the send position use the integrity registration that is its memory.
+    fn use_registration(
+        &self,
+        env: &mut Env<'_>,
+        path: &Path,
+        direction: Direction,
+    ) -> Result<Sge, MemError> {
+        let sge = self.sq.sges(self.cursor)[0];
+        env.mem.use_integrity(path.pd, &sge, Use { qpn: path.qpn, number: self.cursor, direction })?;
+        Ok(sge)
+    }
+
     /// Executes the local operation at the send position, unless an earlier work request still uses its key.
     fn execute_local(&mut self, env: &mut Env<'_>, path: &Path) -> Result<Sent, Stop> {
         let wqe = *self.sq.get(self.cursor).expect("the send position is on the queue");
@@ -296,7 +326,10 @@ impl Requester {
                 if in_use {
                     return Ok(Sent::Blocked);
                 }
-                env.mem.invalidate(path.pd, key)
+                env.mem.invalidate_local(path.pd, key)
+            }
+            SendOp::RegMrIntegrity { mr, key, access } => {
+                env.mem.register_integrity(path.pd, mr, key, access)
             }
             SendOp::RegMr { mr, key, access } => {
                 let registered = env.mem.fast_register(path.pd, mr, key, access, self.sq.list(self.cursor));

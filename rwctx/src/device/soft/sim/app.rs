@@ -13,6 +13,7 @@ use super::super::fault::Faults;
 use super::{SideId, World};
 use crate::device::{PathMtu, QpCap, QpConnect, QpState, Qpn, RemoteAccess};
 use crate::mem::{Access, Mr, Pd, Region};
+use crate::plan::Integrity;
 use crate::remote::{RemoteAddr, Rkey};
 use crate::wc::{RecvExtra, WcOpcode, WcStatus};
 use crate::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
@@ -181,6 +182,7 @@ impl Apps {
                     max_recv_wr: small(RECEIVES),
                     max_send_sge: max_sge,
                     max_recv_sge: max_sge,
+                    integrity: Integrity::Off,
                 };
                 let endpoint = &mut world.endpoints[side];
                 let qpn = endpoint.create_qp(sides[side].pd, &cap).unwrap();

@@ -7,6 +7,7 @@ use super::super::wire::{Aeth, AtomicEth, Ext, Ieth, NakCode, Opcode, Reth, Synd
 use super::pair::{ALL, LATENCY, MEMORY, MTU, Pair, usual};
 use crate::device::{PostError, QpEvent, QpState, Qpn, RemoteAccess};
 use crate::mem::{Access, Lkey};
+use crate::plan::Integrity;
 use crate::remote::{RemoteAddr, Rkey};
 use crate::wc::{RecvExtra, WcOpcode, WcStatus};
 use crate::wr::{Fence, SendOp, Sge, Signal, WrId};
@@ -247,7 +248,13 @@ fn posting_has_its_limits() {
     assert_eq!(post(&[sge], SendOp::LocalInv(Rkey(1))), Err(PostError::BadSge));
     (0..64).for_each(|_| post(&[], SendOp::Send).unwrap());
     assert_eq!(post(&[], SendOp::Send), Err(PostError::Full));
-    let cap = crate::device::QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1 };
+    let cap = crate::device::QpCap {
+        max_send_wr: 1,
+        max_recv_wr: 1,
+        max_send_sge: 1,
+        max_recv_sge: 1,
+        integrity: Integrity::Off,
+    };
     let pd = pair.pds[0];
     let fresh = pair.world.endpoints[0].create_qp(pd, &cap).unwrap();
     pair.qpns[0] = fresh;

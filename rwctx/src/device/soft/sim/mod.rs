@@ -12,7 +12,9 @@ mod judge;
 mod pair;
 mod registrations;
 mod segments;
+mod signature;
 mod tests;
+mod vectors;
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;

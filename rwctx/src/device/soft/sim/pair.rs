@@ -10,6 +10,7 @@ use super::super::{Counters, RxMeta};
 use super::{SideId, World};
 use crate::device::{DeviceCaps, PathMtu, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn, RemoteAccess};
 use crate::mem::{Access, Mr, Pd, Region};
+use crate::plan::Integrity;
 use crate::remote::{RemoteAddr, Rkey};
 use crate::wc::{Wc, WcStatus};
 use crate::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
@@ -63,10 +64,20 @@ impl Pair {
     }
 
     pub(super) fn with_caps(parameters: [QpConnect; 2], caps: DeviceCaps) -> Self {
-        let faults = Faults { latency: LATENCY, ..Faults::default() };
-        let mut world = World::new(1, faults, true, |seed| EndpointConfig {
+        Self::over(1, Faults { latency: LATENCY, ..Faults::default() }, IcrcCheck::Off, caps, parameters)
+    }
+
+    /// Over a network that a seed and faults decide.
+    pub(super) fn over(
+        seed: u64,
+        faults: Faults,
+        icrc: IcrcCheck,
+        caps: DeviceCaps,
+        parameters: [QpConnect; 2],
+    ) -> Self {
+        let mut world = World::new(seed, faults, true, |seed| EndpointConfig {
             caps,
-            icrc: IcrcCheck::Off,
+            icrc,
             max_qps: 16,
             ..EndpointConfig::new(seed, 0, 1)
         });
@@ -82,7 +93,13 @@ impl Pair {
 
     /// Makes one more connection and returns its ends.
     pub(super) fn connect(&mut self, parameters: [QpConnect; 2]) -> [Qpn; 2] {
-        let cap = QpCap { max_send_wr: 64, max_recv_wr: 16, max_send_sge: 4, max_recv_sge: 4 };
+        let cap = QpCap {
+            max_send_wr: 64,
+            max_recv_wr: 16,
+            max_send_sge: 4,
+            max_recv_sge: 4,
+            integrity: Integrity::Enabled,
+        };
         let qpns =
             [0, 1].map(|side: SideId| self.world.endpoints[side].create_qp(self.pds[side], &cap).unwrap());
         self.world.connect(qpns, parameters);

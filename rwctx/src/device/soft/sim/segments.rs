@@ -39,7 +39,13 @@ struct Rpc {
 
 /// The limits of the pair's queue pairs.
 fn qp() -> RwQp {
-    let cap = QpCap { max_send_wr: DEPTH, max_recv_wr: 16, max_send_sge: 4, max_recv_sge: 4 };
+    let cap = QpCap {
+        max_send_wr: DEPTH,
+        max_recv_wr: 16,
+        max_send_sge: 4,
+        max_recv_sge: 4,
+        integrity: Integrity::Off,
+    };
     RwQp::new(&CAPS, &cap, Integrity::Off)
 }
 
