@@ -88,6 +88,7 @@ impl Pair {
                     min_rnr_timer: 12,
                     tos: 0,
                     remote_access: RemoteAccess { read: true, write: true },
+                    route: None,
                 };
                 endpoints[side].connect_qp(pair[side], &to).expect("a connection");
             }

@@ -97,6 +97,7 @@ impl Side {
             min_rnr_timer: 12,
             tos: peer.tos,
             remote_access: RemoteAccess { read: true, write: true },
+            route: None,
         };
         devices[self.reactor].connect_qp(self.qpn, &to).unwrap();
     }

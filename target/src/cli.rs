@@ -155,6 +155,7 @@ fn write_plan(out: &mut String, config: &Config) -> fmt::Result {
     if let Some(address) = config.metrics.address {
         writeln!(out, "metrics: http://{address}/metrics")?;
     }
+    let device = config.device.provider.name();
     let why = match config.device.integrity {
         Integrity::Auto => "integrity = \"auto\": the target doesn't use the device's offload yet",
         Integrity::Software => "integrity = \"software\"",
@@ -164,7 +165,7 @@ fn write_plan(out: &mut String, config: &Config) -> fmt::Result {
     for listener in config.nvme_listeners() {
         writeln!(
             out,
-            "listener: nvme rdma {listener}, soft device{persona}, protection checked in software ({why})"
+            "listener: nvme rdma {listener}, {device} device{persona}, protection checked in software ({why})"
         )?;
     }
     for subsystem in &config.nvme.subsystems {
@@ -311,5 +312,12 @@ not presented: volume spare, file /etc/intact/spare.img 1 GiB, blocks of 512 byt
         let config = Config::parse(text.as_bytes(), Path::new("/etc/intact/c.toml"), &probe).unwrap();
         let persona = "soft device with the capabilities of iwarp, protection";
         assert_eq!(plan(&config), expected.replace("soft device, protection", persona));
+
+        #[cfg(feature = "verbs")]
+        {
+            let text = text.replace("persona = \"iwarp\"", "provider = \"verbs\"");
+            let config = Config::parse(text.as_bytes(), Path::new("/etc/intact/c.toml"), &probe).unwrap();
+            assert!(plan(&config).contains("127.0.0.1:4420, verbs device, protection checked in software"));
+        }
     }
 }

@@ -7,14 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rwctx::device::DeviceError;
+use rwctx::device::provider::Provider;
 use rwctx::device::soft::device::{SoftConfig, SoftDevice, random_seed};
 use rwctx::device::soft::driver::OpenError;
 use rwctx::device::soft::persona::Persona;
+#[cfg(feature = "verbs")]
+use rwctx::device::verbs::{self, VerbsConfig, VerbsDevice};
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use thiserror::Error;
@@ -57,6 +60,13 @@ pub enum ServeError {
     /// The soft device can't be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
+    /// The verbs device can't be opened.
+    #[cfg(feature = "verbs")]
+    #[error(transparent)]
+    OpenVerbs(#[from] verbs::OpenError),
+    /// The device can't be used any more.
+    #[error("the RDMA device can't be used any more: {0}")]
+    DeviceFailed(String),
     /// The device has no room.
     #[error("the RDMA device refuses the buffers")]
     Device(#[from] DeviceError),
@@ -81,7 +91,7 @@ pub enum ServeError {
 /// Runs a target until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// Everything that keeps it from starting.
+/// Everything that keeps it from starting, and the loss of its device.
 pub fn serve(file: &Path) -> Result<(), ServeError> {
     let config = Config::load(file)?;
     let mut signals = Signals::new([SIGHUP, SIGTERM, SIGINT, SIGXFSZ])
@@ -92,7 +102,9 @@ pub fn serve(file: &Path) -> Result<(), ServeError> {
         signal_hook::flag::register(signal, stop.flag())
             .map_err(|error| ServeError::System("listen for signals".to_owned(), error))?;
     }
-    let mut target = match Target::run(file, config, &stop) {
+    let handle = signals.handle();
+    let failure = Failure::new(move || handle.close());
+    let mut target = match Target::run(file, config, &stop, &failure) {
         Err(error) if stop.is_set() => {
             tracing::info!(reason = with_sources(&error), "ended before it was ready");
             return Ok(());
@@ -110,7 +122,35 @@ pub fn serve(file: &Path) -> Result<(), ServeError> {
         }
     }
     target.stop();
-    Ok(())
+    failure.into_result()
+}
+
+/// Where a reactor says that its device can't be used any more, and that there is nothing left to do.
+#[derive(Clone)]
+struct Failure {
+    why: Arc<OnceLock<String>>,
+    tell: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Failure {
+    /// A place that calls `tell` when something is said there.
+    fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { why: Arc::default(), tell: Arc::new(tell) }
+    }
+
+    fn report(&self, why: String) {
+        // The first reason is the one that counts.
+        let _ = self.why.set(why);
+        (self.tell)();
+    }
+
+    fn is_reported(&self) -> bool {
+        self.why.get().is_some()
+    }
+
+    fn into_result(self) -> Result<(), ServeError> {
+        self.why.get().map_or(Ok(()), |why| Err(ServeError::DeviceFailed(why.clone())))
+    }
 }
 
 /// A running target, on threads of this process. [`serve`] is one with signals.
@@ -124,6 +164,7 @@ pub struct Target {
     /// What each reactor needs before it can serve volumes in files.
     file_setups: Vec<Arc<FileSetup>>,
     threads: Vec<JoinHandle<()>>,
+    failure: Failure,
     _metrics: Option<Server>,
 }
 
@@ -139,7 +180,8 @@ impl Target {
     /// # Errors
     /// Everything that keeps it from starting.
     pub fn start(file: &Path) -> Result<Self, ServeError> {
-        Self::run(file, Config::load(file)?, &Stop::default())
+        // Whoever runs it in a process of its own finds out by what it does not do any more.
+        Self::run(file, Config::load(file)?, &Stop::default(), &Failure::new(|| {}))
     }
 
     /// The volume of this name.
@@ -148,7 +190,7 @@ impl Target {
         self.volumes.get(name)
     }
 
-    fn run(file: &Path, config: Config, stop: &Stop) -> Result<Self, ServeError> {
+    fn run(file: &Path, config: Config, stop: &Stop, failure: &Failure) -> Result<Self, ServeError> {
         // Files of the first are not left behind where a later one can't be opened.
         let mut opened = Vec::new();
         for volume in &config.volumes {
@@ -166,14 +208,6 @@ impl Target {
         let registry = Arc::new(Registry::new(limits, count));
         // Nobody is connected who would have to be told.
         let _ = registry.apply(now(), nvme_config(&config, &volumes));
-        let mut soft = SoftConfig::new(config.device.addresses.clone(), count);
-        soft.caps = config.device.persona.map_or(soft.caps, Persona::caps);
-        let devices = SoftDevice::open(&soft)?;
-        let mut boxes = Vec::new();
-        for _ in 0..count {
-            boxes.push(mailbox().map_err(|errno| system("make an event descriptor", errno))?);
-        }
-        let reactors: Vec<Postbox<Message>> = boxes.iter().map(|(post, _)| post.clone()).collect();
         let queue_limits =
             QueueLimits { max_qid: limits.max_io_queues, max_entries: limits.max_queue_entries };
         let mut target = Self {
@@ -181,27 +215,26 @@ impl Target {
             stop: stop.clone(),
             volumes,
             registry,
-            reactors,
+            reactors: Vec::new(),
             file_setups: Vec::new(),
             threads: Vec::new(),
+            failure: failure.clone(),
             _metrics: None,
             config,
         };
-        let mut stats = Vec::new();
-        for (index, (device, (_, mail))) in devices.into_iter().zip(boxes).enumerate() {
-            let acceptor =
-                (index == 0).then(|| Acceptor::new(queue_limits, target.config.nvme.port, random_seed()));
-            match target.start_reactor(index, device, mail, acceptor) {
-                Ok(started) => {
-                    stats.push(started.stats);
-                    target.file_setups.push(started.file_setup);
-                }
-                Err(error) => {
-                    target.reactors.iter().for_each(|reactor| reactor.post(Message::Stop));
-                    return Err(error);
-                }
+        let addresses = target.config.device.addresses.clone();
+        let stats = match target.config.device.provider {
+            config::Provider::Soft => {
+                let mut soft = SoftConfig::new(addresses, count);
+                soft.caps = target.config.device.persona.map_or(soft.caps, Persona::caps);
+                target.start_reactors(SoftDevice::open(&soft)?, queue_limits)?
             }
-        }
+            #[cfg(feature = "verbs")]
+            config::Provider::Verbs => {
+                let devices = VerbsDevice::open(&VerbsConfig { addresses, reactors: count })?;
+                target.start_reactors(devices, queue_limits)?
+            }
+        };
         if let Some(address) = target.config.metrics.address {
             let source = crate::stats::source(stats, Arc::clone(&target.registry));
             let server = Server::start(address, source)
@@ -211,15 +244,44 @@ impl Target {
         Ok(target)
     }
 
+    /// Starts a reactor for each device; returns when all run, or none.
+    fn start_reactors<P: Provider>(
+        &mut self,
+        devices: Vec<P>,
+        limits: QueueLimits,
+    ) -> Result<Vec<ReactorStats>, ServeError> {
+        let mut boxes = Vec::new();
+        for _ in 0..devices.len() {
+            boxes.push(mailbox().map_err(|errno| system("make an event descriptor", errno))?);
+        }
+        self.reactors = boxes.iter().map(|(post, _)| post.clone()).collect();
+        let mut stats = Vec::new();
+        for (index, (device, (_, mail))) in devices.into_iter().zip(boxes).enumerate() {
+            let acceptor = (index == 0).then(|| Acceptor::new(limits, self.config.nvme.port, random_seed()));
+            match self.start_reactor(index, device, mail, acceptor) {
+                Ok(started) => {
+                    stats.push(started.stats);
+                    self.file_setups.push(started.file_setup);
+                }
+                Err(error) => {
+                    self.reactors.iter().for_each(|reactor| reactor.post(Message::Stop));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(stats)
+    }
+
     /// Starts a reactor's thread; returns when it runs.
-    fn start_reactor(
+    fn start_reactor<P: Provider>(
         &mut self,
         index: usize,
-        device: SoftDevice,
+        device: P,
         mail: Mailbox<Message>,
         acceptor: Option<Acceptor>,
     ) -> Result<Started, ServeError> {
         let (registry, peers) = (Arc::clone(&self.registry), self.reactors.clone());
+        let failure = self.failure.clone();
         let (poll, core) = (self.config.reactor.poll, self.config.reactor.cores.cpu(index));
         let serves_files = has_files(&self.config);
         let (ready, started) = std::sync::mpsc::channel();
@@ -229,7 +291,9 @@ impl Target {
             match made {
                 Ok((reactor, started)) => {
                     let _ = ready.send(Ok(started));
-                    reactor.run();
+                    if let Err(why) = reactor.run() {
+                        failure.report(why);
+                    }
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));
@@ -348,7 +412,8 @@ impl Target {
     pub fn stop(mut self) {
         tracing::info!("draining");
         self.reactors.iter().for_each(|reactor| reactor.post(Message::Drain));
-        let until = now() + DRAIN;
+        // Without a device there is nobody to wait for.
+        let until = now() + if self.failure.is_reported() { Duration::ZERO } else { DRAIN };
         while !self.registry.controllers().is_empty() && now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -382,9 +447,9 @@ impl Drop for AbortOnPanic {
 }
 
 #[expect(clippy::too_many_arguments, reason = "what the new thread takes with it")]
-fn make_reactor(
+fn make_reactor<P: Provider>(
     index: usize,
-    mut device: SoftDevice,
+    mut device: P,
     mail: Mailbox<Message>,
     acceptor: Option<Acceptor>,
     registry: Arc<Registry>,
@@ -392,12 +457,13 @@ fn make_reactor(
     poll: config::Poll,
     core: Option<usize>,
     serves_files: bool,
-) -> Result<(Reactor, Started), ServeError> {
+) -> Result<(Reactor<P>, Started), ServeError> {
     if let Some(core) = core {
         cpu::pin(core).map_err(|errno| system(&format!("run on CPU {core}"), errno))?;
     }
     if let Some(acceptor) = &acceptor {
-        acceptor.start_listening(&mut device);
+        let listening = acceptor.start_listening(&mut device);
+        listening.map_err(|error| ServeError::System("listen for connections".to_owned(), error))?;
     }
     let pool = BufPool::new(POOL).map_err(|errno| system("map the buffers", errno))?;
     let mut engine = Engine::new(ENGINE_DEPTH)?;

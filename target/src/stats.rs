@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rwctx::device::provider::VerbsCounters;
 use rwctx::device::soft::Counters;
 use rwctx::device::soft::device::SoftCounters;
 
@@ -16,6 +17,7 @@ type Labels = &'static [(&'static str, &'static str)];
 type OfTransport = fn(&Stats) -> &Counter;
 type OfEndpoint = fn(&Counters) -> u64;
 type OfSockets = fn(&SoftCounters) -> u64;
+type OfVerbs = fn(&VerbsCounters) -> u64;
 
 /// Counters that only grow.
 const COUNTERS: &[Row<OfTransport>] = &[
@@ -158,6 +160,24 @@ const SOCKETS: &[Row<OfSockets>] = &[
     }),
 ];
 
+/// Counters of a verbs device.
+const VERBS: &[Row<OfVerbs>] = &[
+    ("intact_verbs_work_requests", "Work requests posted.", &[("queue", "send")], |v| v.sends),
+    ("intact_verbs_work_requests", "Work requests posted.", &[("queue", "receive")], |v| v.receives),
+    ("intact_verbs_send_calls", "Calls that posted sends, all of a queue pair at once.", &[], |v| {
+        v.send_calls
+    }),
+    ("intact_verbs_completions", "Completions.", &[], |v| v.completions),
+    ("intact_verbs_failed_completions", "Those with an error other than a flush.", &[], |v| v.failures),
+    ("intact_verbs_notifications", "Completions that woke a reactor.", &[], |v| v.notifications),
+    ("intact_verbs_qp_failures", "Queue pairs that failed by themselves.", &[], |v| v.qp_failures),
+    ("intact_verbs_port_errors", "Times that a port went down.", &[], |v| v.port_errors),
+    ("intact_verbs_connection_requests", "Connection requests.", &[], |v| v.requests),
+    ("intact_verbs_cm_failures", "Calls of the connection manager that came to nothing.", &[], |v| {
+        v.cm_failures
+    }),
+];
+
 /// Where a reactor's counters are read.
 #[derive(Clone, Debug)]
 pub struct ReactorStats {
@@ -180,29 +200,15 @@ fn families(reactors: &[ReactorStats], registry: &Registry) -> Vec<Family> {
         add(&mut families, name, help, labels, values);
     }
     let devices: Vec<DeviceCounters> = reactors.iter().map(|reactor| reactor.device.counters()).collect();
-    for (name, help, labels, counter) in ENDPOINT {
-        let values =
-            devices.iter().map(|device| device.soft.as_ref().map_or(0, |soft| counter(&soft.endpoint)));
-        add(&mut families, name, help, labels, values);
-    }
-    for (name, help, labels, counter) in SOCKETS {
-        let values = devices.iter().map(|device| device.soft.as_ref().map_or(0, counter));
-        add(&mut families, name, help, labels, values);
+    if devices.iter().any(|device| device.provider.verbs.is_some()) {
+        for (name, help, labels, counter) in VERBS {
+            let values = devices.iter().map(|device| device.provider.verbs.as_ref().map_or(0, counter));
+            add(&mut families, name, help, labels, values);
+        }
+    } else {
+        add_soft(&mut families, &devices);
     }
     if let Some(first) = devices.first() {
-        let cm = first.cm.unwrap_or_default();
-        families.push(
-            Family::counter(
-                "intact_cm_messages",
-                "Connection manager messages that came to nothing, or were repeated.",
-            )
-            .with(&[("what", "malformed")], cm.malformed)
-            .with(&[("what", "over_limit")], cm.over_limit)
-            .with(&[("what", "displaced")], cm.displaced)
-            .with(&[("what", "refused")], cm.refused)
-            .with(&[("what", "unanswered")], cm.unanswered)
-            .with(&[("what", "retransmitted")], cm.retransmitted),
-        );
         families.push(
             Family::counter("intact_nvme_rejected_connections", "Connection requests refused.")
                 .with(&[], first.rejected),
@@ -215,8 +221,10 @@ fn families(reactors: &[ReactorStats], registry: &Registry) -> Vec<Family> {
     families.push(queues);
     let mut regions = Family::gauge("intact_memory_regions", "Memory regions of the device.");
     for (index, device) in devices.iter().enumerate() {
-        let live = device.soft.as_ref().map_or(0, |soft| soft.memory_regions);
-        regions = regions.with(&[("reactor", index.to_string().as_str())], live.into());
+        let soft = device.provider.soft.as_ref().map(|soft| soft.memory_regions.into());
+        let verbs = device.provider.verbs.as_ref().map(|v| v.memory_regions);
+        let live = soft.or(verbs).unwrap_or_default();
+        regions = regions.with(&[("reactor", index.to_string().as_str())], live);
     }
     families.push(regions);
     let mut controllers = Family::gauge("intact_nvme_controllers", "Controllers, by subsystem.");
@@ -229,6 +237,34 @@ fn families(reactors: &[ReactorStats], registry: &Registry) -> Vec<Family> {
     }
     families.push(controllers);
     families
+}
+
+/// The counters of soft devices: zeroes until the reactors ran.
+fn add_soft(families: &mut Vec<Family>, devices: &[DeviceCounters]) {
+    for (name, help, labels, counter) in ENDPOINT {
+        let of =
+            |device: &DeviceCounters| device.provider.soft.as_ref().map_or(0, |soft| counter(&soft.endpoint));
+        add(families, name, help, labels, devices.iter().map(of));
+    }
+    for (name, help, labels, counter) in SOCKETS {
+        let values = devices.iter().map(|device| device.provider.soft.as_ref().map_or(0, counter));
+        add(families, name, help, labels, values);
+    }
+    if let Some(first) = devices.first() {
+        let cm = first.provider.cm.unwrap_or_default();
+        families.push(
+            Family::counter(
+                "intact_cm_messages",
+                "Connection manager messages that came to nothing, or were repeated.",
+            )
+            .with(&[("what", "malformed")], cm.malformed)
+            .with(&[("what", "over_limit")], cm.over_limit)
+            .with(&[("what", "displaced")], cm.displaced)
+            .with(&[("what", "refused")], cm.refused)
+            .with(&[("what", "unanswered")], cm.unanswered)
+            .with(&[("what", "retransmitted")], cm.retransmitted),
+        );
+    }
 }
 
 /// Adds a value of each reactor to the family of this name, which is the last one if there is one.
@@ -282,6 +318,7 @@ mod tests {
             ("c.", fields(&soft.endpoint)),
             ("c.rx.", fields(&soft.rx)),
             ("c.tx.", fields(&soft.tx)),
+            ("v.", fields(&VerbsCounters::default())),
         ];
         for (of, names) in all {
             assert!(names.len() > 5, "{of}: {names:?}");

@@ -277,6 +277,7 @@ impl Peer {
             min_rnr_timer: 12,
             tos: 0,
             remote_access: RemoteAccess { read: true, write: true },
+            route: None,
         };
         self.device.connect_qp(queue.qpn, &to).unwrap();
         let cm = queue.cm;

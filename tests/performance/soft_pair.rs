@@ -203,6 +203,7 @@ impl Side {
                 min_rnr_timer: 12,
                 tos: 0,
                 remote_access: RemoteAccess { read: true, write: true },
+                route: None,
             };
             self.device.connect_qp(qpn, &to)?;
         }

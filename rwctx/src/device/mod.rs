@@ -5,7 +5,10 @@
 #[cfg(feature = "mlx5")]
 pub mod mlx5;
 pub mod null;
+pub mod provider;
 pub mod soft;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -48,6 +51,8 @@ pub struct DeviceCaps {
     pub max_qp_init_rd_atom: u8,
     /// Fast registration, local and remote invalidation work (Linux `IB_DEVICE_MEM_MGT_EXTENSIONS`).
     pub mem_mgt_extensions: bool,
+    /// SENDs that invalidate a key of the peer.
+    pub send_with_inv: bool,
     /// Forces registrations for every context (Linux module option `force_mr`).
     pub force_mr: bool,
     /// Posted work requests can be given other memory with the same bytes ([`Device::replace_source`]).
@@ -115,6 +120,37 @@ pub struct QpConnect {
     pub tos: u8,
     /// Whether peers may READ and WRITE memory of this protection domain through this queue pair.
     pub remote_access: RemoteAccess,
+    /// How the peer is reached, where the connection manager found that out: verbs devices need it, the soft device follows
+    /// the addresses.
+    pub route: Option<Route>,
+}
+
+/// How a peer is reached, as the kernel's connection manager resolved it (verbs `ibv_ah_attr`, and what of a queue pair goes
+/// with it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Our port, from 1.
+    pub port: u8,
+    /// Which entry of the port's table holds the partition key.
+    pub pkey_index: u16,
+    /// The peer's GID; for RoCE its IP address.
+    pub dgid: [u8; 16],
+    /// Which entry of the port's table holds our GID.
+    pub sgid_index: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Whether the GIDs count: always with RoCE.
+    pub is_global: bool,
+    /// The peer's local identifier; InfiniBand alone.
+    pub dlid: u16,
+    /// Service level.
+    pub sl: u8,
+    /// Low bits of our local identifier; InfiniBand alone.
+    pub src_path_bits: u8,
+    /// Rate limit (`enum ibv_rate`).
+    pub static_rate: u8,
 }
 
 /// Which RDMA operations of the peer a queue pair accepts; others are NAKed as invalid requests.

@@ -6,6 +6,9 @@ use rwctx::device::soft::persona::Persona;
 
 use super::reader::{Field, Section};
 
+/// What a build without the feature says.
+const NO_VERBS: &str = "this build lacks the verbs provider: build with `cargo build --release --features verbs`; allowed: \"soft\"";
+
 /// Addresses that one target may have.
 const ADDRESSES_MAX: usize = 64;
 
@@ -27,6 +30,26 @@ pub struct Device {
 pub enum Provider {
     /// The userspace RoCEv2 endpoint.
     Soft,
+    /// An RDMA NIC, or the kernel's software RoCE, through libibverbs.
+    #[cfg(feature = "verbs")]
+    Verbs,
+}
+
+impl Provider {
+    #[cfg(feature = "verbs")]
+    const VERBS: Option<Self> = Some(Self::Verbs);
+    #[cfg(not(feature = "verbs"))]
+    const VERBS: Option<Self> = None;
+
+    /// Its name in a configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Soft => "soft",
+            #[cfg(feature = "verbs")]
+            Self::Verbs => "verbs",
+        }
+    }
 }
 
 /// Where protection information is checked.
@@ -52,8 +75,11 @@ impl Default for Device {
 impl Device {
     pub(super) fn read(mut section: Section<'_, '_>) -> Self {
         let default = Self::default();
-        let providers = [("soft", Some(Provider::Soft)), ("verbs", None)];
-        let provider = section.choice_of_built("provider", &providers, "the verbs provider");
+        let providers = [("soft", Some(Provider::Soft)), ("verbs", Provider::VERBS)];
+        let provider = section.choice("provider", &providers);
+        if provider == Some(None) {
+            section.report_key("provider", NO_VERBS);
+        }
         let places =
             [("auto", Some(Integrity::Auto)), ("offload", None), ("software", Some(Integrity::Software))];
         let integrity = section.choice_of_built("integrity", &places, "signature offload");
@@ -61,6 +87,10 @@ impl Device {
         let list = section.strings("addresses");
         let personas = [Persona::Rxe, Persona::Mlx5, Persona::Iwarp].map(|it| (it.name(), it));
         let persona = section.choice("persona", &personas);
+        #[cfg(feature = "verbs")]
+        if persona.is_some() && provider == Some(Some(Provider::Verbs)) {
+            section.report_key("persona", "only the soft device takes on the capabilities of another");
+        }
         let addresses = match (one, list) {
             (Some(one), Some(_)) => {
                 one.report("give either `address` or `addresses`, not both");
@@ -83,7 +113,7 @@ impl Device {
         };
         section.finish();
         Self {
-            provider: provider.unwrap_or(default.provider),
+            provider: provider.flatten().unwrap_or(default.provider),
             addresses,
             integrity: integrity.unwrap_or(default.integrity),
             persona,

@@ -1,16 +1,16 @@
 //! Reactor 0's business with the connection manager: which reactor gets a queue, and who is told what.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Instant;
 
 use rwctx::device::Qpn;
+use rwctx::device::provider::Provider;
 use rwctx::device::soft::cm::{AcceptParams, CmEvent, CmId};
-use rwctx::device::soft::device::SoftDevice;
-use rwctx::device::soft::wire::RejReason;
 use zerocopy::IntoBytes;
 
 use super::mailbox::Postbox;
-use super::{MAX_READS, Message, OpenQueue, Opened};
+use super::{Message, OpenQueue, Opened, max_reads};
 use crate::log_limit::LogLimit;
 use crate::nvmf::wire::private_data::{AcceptData, QueueRequest, RejectData, RejectStatus};
 
@@ -71,18 +71,16 @@ impl Acceptor {
     }
 
     /// Starts to accept.
-    pub fn start_listening(&self, device: &mut SoftDevice) {
-        if let Some(cm) = device.cm() {
-            let listening = cm.listen(self.port);
-            debug_assert!(listening.is_ok(), "one acceptor listens on a port");
-        }
+    ///
+    /// # Errors
+    /// When somebody else listens on the port of an address.
+    pub fn start_listening(&self, device: &mut impl Provider) -> io::Result<()> {
+        device.listen(self.port)
     }
 
     /// Refuses new connections from now on.
-    pub fn stop_listening(&self, device: &mut SoftDevice) {
-        if let Some(cm) = device.cm() {
-            cm.unlisten(self.port);
-        }
+    pub fn stop_listening(&self, device: &mut impl Provider) {
+        device.unlisten(self.port);
     }
 
     /// Requests that were refused.
@@ -92,7 +90,7 @@ impl Acceptor {
     }
 
     /// Handles what the connection manager has to say; whether there was anything.
-    pub fn poll(&mut self, now: Instant, device: &mut SoftDevice, reactors: &[Postbox<Message>]) -> bool {
+    pub fn poll(&mut self, now: Instant, device: &mut impl Provider, reactors: &[Postbox<Message>]) -> bool {
         let mut busy = false;
         if let Some(limit) = &mut self.log_limit {
             limit.settle(now);
@@ -141,7 +139,7 @@ impl Acceptor {
     pub fn opened(
         &mut self,
         now: Instant,
-        device: &mut SoftDevice,
+        device: &mut impl Provider,
         reactors: &[Postbox<Message>],
         opened: &Opened,
     ) {
@@ -176,7 +174,7 @@ impl Acceptor {
     }
 
     /// A queue was closed: ends its connection.
-    pub fn queue_closed(&mut self, now: Instant, device: &mut SoftDevice, qpn: Qpn) {
+    pub fn queue_closed(&mut self, now: Instant, device: &mut impl Provider, qpn: Qpn) {
         let Some(id) = self.by_qpn.remove(&qpn) else { return };
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.over = true;
@@ -185,9 +183,9 @@ impl Acceptor {
     }
 
     /// The first request of a queue came: that counts as the peer's last message of the handshake.
-    pub fn traffic(&self, now: Instant, device: &mut SoftDevice, qpn: Qpn) {
-        if let (Some(id), Some(cm)) = (self.by_qpn.get(&qpn), device.cm()) {
-            cm.handle_qp_traffic(now, *id);
+    pub fn traffic(&self, now: Instant, device: &mut impl Provider, qpn: Qpn) {
+        if let Some(id) = self.by_qpn.get(&qpn) {
+            device.handle_qp_traffic(now, *id);
         }
     }
 
@@ -205,7 +203,7 @@ impl Acceptor {
     fn open(
         &mut self,
         now: Instant,
-        device: &mut SoftDevice,
+        device: &mut impl Provider,
         reactors: &[Postbox<Message>],
         open: OpenQueue,
         doubtful: bool,
@@ -213,7 +211,7 @@ impl Acceptor {
         let id = open.id;
         let reactor = self.next_reactor % reactors.len();
         self.next_reactor = self.next_reactor.wrapping_add(1);
-        let depth = open.peer.responder_resources.min(MAX_READS);
+        let depth = open.peer.responder_resources.min(max_reads(device.caps()));
         let connection = Connection {
             request: open.request,
             depth,
@@ -237,8 +235,8 @@ impl Acceptor {
     }
 
     /// Accepts a connection; `false` when it is over by now.
-    fn accept(&self, now: Instant, device: &mut SoftDevice, id: CmId, qpn: Qpn, rq_psn: u32) -> bool {
-        let (Some(connection), Some(cm)) = (self.connections.get(&id), device.cm()) else { return false };
+    fn accept(&self, now: Instant, device: &mut impl Provider, id: CmId, qpn: Qpn, rq_psn: u32) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
         let entries = u16::try_from(connection.request.host_send_entries).unwrap_or(u16::MAX);
         let private = AcceptData::new(entries);
         let params = AcceptParams {
@@ -248,13 +246,11 @@ impl Acceptor {
             initiator_depth: connection.depth,
             private: private.as_bytes(),
         };
-        cm.accept(now, id, &params).is_ok()
+        device.accept(now, id, &params).is_ok()
     }
 
-    fn disconnect(&self, now: Instant, device: &mut SoftDevice, id: CmId) {
-        if let Some(cm) = device.cm()
-            && let Err(error) = cm.disconnect(now, id)
-        {
+    fn disconnect(&self, now: Instant, device: &mut impl Provider, id: CmId) {
+        if let Err(error) = device.disconnect(now, id) {
             tracing::debug!(%error, "ending a connection that is over");
         }
     }
@@ -270,11 +266,9 @@ impl Acceptor {
         }
     }
 
-    fn reject(&mut self, now: Instant, device: &mut SoftDevice, id: CmId, status: RejectStatus) {
+    fn reject(&mut self, now: Instant, device: &mut impl Provider, id: CmId, status: RejectStatus) {
         self.rejected += 1;
-        if let Some(cm) = device.cm()
-            && let Err(error) = cm.reject(now, id, RejReason::Consumer, RejectData::new(status).as_bytes())
-        {
+        if let Err(error) = device.reject(now, id, RejectData::new(status).as_bytes()) {
             tracing::debug!(%error, "refusing a connection that is over");
         }
     }

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use rwctx::device::soft::cm::{CmCounters, CmId, PeerQp};
-use rwctx::device::soft::device::{SoftCounters, SoftDevice};
+use rwctx::device::provider::{Provider, ProviderCounters, Sleep};
+use rwctx::device::soft::cm::{CmId, PeerQp};
 use rwctx::device::soft::driver::More;
-use rwctx::device::{Device, QpConnect, Qpn, RemoteAccess};
+use rwctx::device::{DeviceCaps, QpConnect, Qpn, RemoteAccess};
 
 use self::acceptor::Acceptor;
 use self::mailbox::{Mailbox, Postbox};
@@ -107,10 +107,8 @@ pub struct Published(Mutex<DeviceCounters>);
 /// Counters of a reactor's device.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceCounters {
-    /// Of the endpoint and its sockets; absent until the reactor ran.
-    pub soft: Option<SoftCounters>,
-    /// Of the connection manager, on reactor 0.
-    pub cm: Option<CmCounters>,
+    /// Of the device itself.
+    pub provider: ProviderCounters,
     /// Connections that were refused, on reactor 0.
     pub rejected: u64,
 }
@@ -125,9 +123,9 @@ impl Published {
 
 /// One reactor.
 #[derive(Debug)]
-pub struct Reactor {
+pub struct Reactor<P: Provider> {
     index: usize,
-    transport: Transport<SoftDevice>,
+    transport: Transport<P>,
     mailbox: Mailbox<Message>,
     /// All reactors' postboxes, this one's included.
     peers: Vec<Postbox<Message>>,
@@ -146,16 +144,16 @@ pub struct Reactor {
 /// Tags of descriptors in the epoll set.
 const TAG_MAILBOX: u64 = 0;
 const TAG_ENGINE: u64 = 1;
-const TAG_SOCKET: u64 = 2;
+const TAG_DEVICE: u64 = 2;
 
-impl Reactor {
+impl<P: Provider> Reactor<P> {
     /// A reactor that is ready to run.
     ///
     /// # Errors
     /// What the kernel refuses.
     pub fn new(
         index: usize,
-        transport: Transport<SoftDevice>,
+        transport: Transport<P>,
         mailbox: Mailbox<Message>,
         peers: Vec<Postbox<Message>>,
         acceptor: Option<Acceptor>,
@@ -166,8 +164,8 @@ impl Reactor {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         epoll.add(mailbox.fd(), EpollEvent::new(EpollFlags::EPOLLIN, TAG_MAILBOX))?;
         epoll.add(transport.engine_fd(), EpollEvent::new(EpollFlags::EPOLLIN, TAG_ENGINE))?;
-        for fd in transport.device().rx_fds() {
-            epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, TAG_SOCKET))?;
+        for fd in transport.device().wake_fds() {
+            epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, TAG_DEVICE))?;
         }
         let random = fastrand::Rng::with_seed(seed);
         Ok(Self {
@@ -194,10 +192,18 @@ impl Reactor {
     }
 
     /// Runs until told to stop.
+    ///
+    /// # Errors
+    /// Why the device can't be used any more.
     #[expect(clippy::disallowed_methods, reason = "the reactor is the clock of everything that it drives")]
-    pub fn run(mut self) {
+    pub fn run(mut self) -> Result<(), String> {
         let mut idle_since = None;
         while !self.stopped {
+            if let Some(why) = self.transport.device().failure() {
+                let why = why.to_owned();
+                self.transport.close_all();
+                return Err(why);
+            }
             let now = Instant::now();
             if self.round(now) {
                 idle_since = None;
@@ -212,6 +218,7 @@ impl Reactor {
                 std::hint::spin_loop();
             }
         }
+        Ok(())
     }
 
     /// Does what there is to do; whether there was anything.
@@ -279,18 +286,17 @@ impl Reactor {
     fn open(&mut self, open: &OpenQueue) {
         let (number, rq_psn) = match open.promised {
             Some((qpn, rq_psn)) => (Some(qpn), rq_psn),
-            None => (None, self.random.u32(0..1 << 24)),
+            None => (None, open.peer.rq_psn.unwrap_or_else(|| self.random.u32(0..1 << 24))),
         };
         let peer = open.peer;
-        let reads = peer.responder_resources.min(MAX_READS);
-        let connect = |_: &mut SoftDevice, _: Qpn| QpConnect {
+        let connect = |device: &mut P, _: Qpn| QpConnect {
             local: open.local,
             remote: open.remote,
             dest_qpn: peer.qpn,
             sq_psn: peer.psn,
             rq_psn,
             path_mtu: peer.path_mtu,
-            max_rd_atomic: reads,
+            max_rd_atomic: peer.responder_resources.min(max_reads(device.caps())),
             max_dest_rd_atomic: 0,
             ack_timeout: peer.ack_timeout.min(MAX_ACK_TIMEOUT),
             retry_cnt: peer.retry_cnt,
@@ -299,6 +305,7 @@ impl Reactor {
             tos: peer.tos,
             // A target exposes no memory.
             remote_access: RemoteAccess::default(),
+            route: peer.route,
         };
         let result = if self.draining {
             Err(RejectStatus::NoResources)
@@ -337,8 +344,7 @@ impl Reactor {
     fn publish(&mut self) {
         let device = self.transport.device();
         let counters = DeviceCounters {
-            soft: Some(device.counters()),
-            cm: device.cm().map(|cm| *cm.counters()),
+            provider: device.counters(),
             rejected: self.acceptor.as_ref().map_or(0, Acceptor::rejected),
         };
         // Whoever reads them holds the lock for a copy; this round's can be left out.
@@ -352,11 +358,11 @@ impl Reactor {
         let transport = self.transport.next_timeout();
         let until = [device, transport].into_iter().flatten().min();
         let mut wait = until.map_or(MAX_SLEEP, |until| until.saturating_duration_since(now).min(MAX_SLEEP));
-        if self.transport.device().tx_fds().next().is_some() {
+        if self.transport.device().has_unsent() {
             // The kernel drains a full transmit buffer within microseconds: not worth changing the set for.
             wait = wait.min(Duration::from_millis(1));
         }
-        if wait.is_zero() {
+        if wait.is_zero() || self.transport.device().prepare_sleep() == Sleep::NotNow {
             return;
         }
         let millis = u16::try_from(wait.as_micros().div_ceil(1000)).expect("bounded by the longest sleep");
@@ -364,14 +370,23 @@ impl Reactor {
         self.transport.stats().sleeps.add(1);
         match self.epoll.wait(&mut events, EpollTimeout::from(millis)) {
             Ok(count) => {
-                if events[..count].iter().any(|event| event.data() == TAG_ENGINE) {
+                let woke = |tag| events[..count].iter().any(|event| event.data() == tag);
+                if woke(TAG_ENGINE) {
                     self.transport.clear_engine_event();
+                }
+                if woke(TAG_DEVICE) {
+                    self.transport.device().woken();
                 }
             }
             Err(Errno::EINTR) => {}
             Err(errno) => tracing::error!(%errno, "epoll_wait failed"),
         }
     }
+}
+
+/// READs that a queue pair of ours may have outstanding.
+fn max_reads(caps: &DeviceCaps) -> u8 {
+    caps.max_qp_init_rd_atom.min(MAX_READS)
 }
 
 /// The postboxes of all reactors but one.

@@ -198,6 +198,7 @@ impl Link {
                 min_rnr_timer: RNR_TIMER,
                 tos: peer.tos,
                 remote_access: RemoteAccess { read: true, write: true },
+                route: None,
             },
         )?;
         let now = clock::now();

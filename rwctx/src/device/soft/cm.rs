@@ -34,7 +34,7 @@ use super::wire::cm::{
     CmMessage, CmaHeader, Path, REJ_PRIVATE_LEN, REP_PRIVATE_LEN, REQ_PRIVATE_LEN, Req, gid, service_id,
 };
 use super::wire::{MAD_LEN, PKEY_DEFAULT, RejReason};
-use crate::device::{PathMtu, Qpn};
+use crate::device::{PathMtu, Qpn, Route};
 
 /// Identity and limits of a connection manager.
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +144,10 @@ pub struct PeerQp {
     pub tos: u8,
     /// Flow label of the path, 20 bits; UDP source ports follow from it.
     pub flow_label: u32,
+    /// PSN that our queue pair has to expect first, where the connection manager chose it and not its user.
+    pub rq_psn: Option<u32>,
+    /// How it is reached, where that doesn't follow from the addresses.
+    pub route: Option<Route>,
 }
 
 /// What happened.

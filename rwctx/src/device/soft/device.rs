@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Counters;
-use super::cm::{Cm, CmConfig, CmEvent};
+use super::cm::{Cm, CmConfig, CmCounters, CmEvent};
 use super::driver::{Checksum, Driver, DriverConfig, Gso, More, OpenError, RxCounters, TxCounters};
 use super::endpoint::{CAPS, Endpoint, EndpointConfig, IcrcCheck, Transmit, Tuning};
 #[cfg(feature = "_fault")]
@@ -222,6 +222,12 @@ impl SoftDevice {
     /// events with [`Self::poll_cm_event`].
     pub fn cm(&mut self) -> Option<&mut Cm> {
         self.gsi.as_mut().map(Gsi::cm)
+    }
+
+    /// The connection manager's counters, on reactor 0.
+    #[must_use]
+    pub fn cm_counters(&self) -> Option<CmCounters> {
+        self.gsi.as_ref().map(Gsi::cm_counters)
     }
 
     /// Takes the connection manager's next event. Requests with packets too long for the interface of their address

@@ -39,6 +39,7 @@ pub const CAPS: DeviceCaps = DeviceCaps {
     max_qp_rd_atom: 128,
     max_qp_init_rd_atom: 128,
     mem_mgt_extensions: true,
+    send_with_inv: true,
     force_mr: false,
     replace_source: true,
 };

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use super::cm::{Cm, CmConfig, MadOut};
+use super::cm::{Cm, CmConfig, CmCounters, MadOut};
 use super::icrc::IcrcChecker;
 use super::wire::{Bth, Deth, Ext, GSI_QKEY, HEADER_MAX, Header, MAD_LEN, Opcode, Packet};
 use super::{PacketSink, RxMeta, SinkFull, TxMeta};
@@ -90,6 +90,10 @@ impl Gsi {
 
     pub(super) fn cm(&mut self) -> &mut Cm {
         &mut self.cm
+    }
+
+    pub(super) fn cm_counters(&self) -> CmCounters {
+        *self.cm.counters()
     }
 
     /// Whether [`Self::poll_transmit`] was stopped by a full sink.

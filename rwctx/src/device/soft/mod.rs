@@ -14,6 +14,7 @@ mod gsi;
 pub mod icrc;
 pub mod pcap;
 pub mod persona;
+mod provider;
 mod psn;
 mod qp;
 mod qp_table;

@@ -230,6 +230,13 @@ impl<D: Device> Transport<D> {
         }
     }
 
+    /// Closes all queues: the device is of no use any more.
+    pub fn close_all(&mut self) {
+        for index in 0..self.queues.len() {
+            self.close(index, Closed::ByUs);
+        }
+    }
+
     /// Queues that are not closed, or not yet released.
     #[must_use]
     pub fn open_queues(&self) -> usize {

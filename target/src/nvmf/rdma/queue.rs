@@ -593,7 +593,9 @@ impl Queue {
         );
         let cqe = Cqe::new(request.cid, self.sq_head.value(), request.status, request.result);
         let sge: Sge = self.capsules.write_response(id, &cqe);
-        let op = request.invalidate_rkey().map_or(SendOp::Send, |key: Rkey| SendOp::SendWithInv(key));
+        // A host invalidates the key by itself where this does not.
+        let key = request.invalidate_rkey().filter(|_| core.caps.send_with_inv);
+        let op = key.map_or(SendOp::Send, |key: Rkey| SendOp::SendWithInv(key));
         let wr = SendWr {
             wr_id: Posted::Respond { queue: self.index, request: id }.wr_id(),
             op,

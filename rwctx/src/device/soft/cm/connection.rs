@@ -291,6 +291,8 @@ impl Cm {
             initiator_depth: rep.initiator_depth,
             tos: connection.tos,
             flow_label: connection.flow_label,
+            rq_psn: None,
+            route: None,
         };
         let remote = connection.remote;
         self.index(id, remote, name);

@@ -129,6 +129,8 @@ impl Cm {
             initiator_depth: req.initiator_depth,
             tos: path.traffic_class,
             flow_label: path.flow_label,
+            rq_psn: None,
+            route: None,
         };
         self.events.push_back(CmEvent::ConnectRequest {
             id: CmId(id),

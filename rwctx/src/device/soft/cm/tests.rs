@@ -184,6 +184,8 @@ fn each_side_learns_what_the_other_said() {
         initiator_depth: 1,
         tos: 0x68,
         flow_label: peer.flow_label,
+        rq_psn: None,
+        route: None,
     };
     assert_eq!(peer, expected);
 

@@ -222,6 +222,7 @@ impl Apps {
                 min_rnr_timer: rng.u8(12..=14),
                 tos: 0,
                 remote_access: RemoteAccess { read: true, write: true },
+                route: None,
             });
             world.connect(qpns, parameters);
         }

@@ -51,6 +51,7 @@ pub(super) fn usual(side: SideId) -> QpConnect {
         min_rnr_timer: 12,
         tos: 0,
         remote_access: RemoteAccess { read: true, write: true },
+        route: None,
     }
 }
 

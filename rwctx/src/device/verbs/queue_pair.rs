@@ -1,0 +1,302 @@
+//! Queue pairs of libibverbs, and the batches of work requests that they are given.
+//!
+//! Calls C, as `handles` does, and makes no decision of its own. Manual pages: ibv_create_qp(3), ibv_modify_qp(3),
+//! ibv_post_send(3), ibv_post_recv(3).
+#![allow(unsafe_code, reason = "the objects of a C library, and the memory that its device reads and writes")]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use rdma_sys::{
+    bind_mw_tso_union_t, ibv_ah_attr, ibv_create_qp, ibv_destroy_qp, ibv_gid, ibv_global_route,
+    ibv_modify_qp, ibv_post_recv, ibv_post_send, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_init_attr,
+    ibv_qp_state, ibv_qp_type, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wr_opcode,
+    imm_data_invalidated_rkey_union_t, qp_type_t, rdma_t, tso_t, wr_t, xrc_t,
+};
+
+use super::handles::{CompletionQueue, ProtectionDomain, access_flags, check};
+use crate::device::{PathMtu, QpCap, QpConnect, Qpn, Route};
+use crate::mem::Access;
+use crate::remote::{RemoteAddr, Rkey};
+use crate::wr::{Fence, SendOp, SendWr, Sge, Signal};
+
+/// SGEs of a receive, at most.
+pub(super) const MAX_RECV_SGE: usize = 8;
+
+/// A reliable connection's queue pair. It is destroyed by [`Self::destroy`], which may fail.
+#[derive(Debug)]
+pub(super) struct QueuePair {
+    raw: NonNull<ibv_qp>,
+    _pd: Arc<ProtectionDomain>,
+    _cq: Arc<CompletionQueue>,
+}
+
+// SAFETY: libibverbs may be called from any thread, with any of its objects; the pointer is handed to nothing else.
+unsafe impl Send for QueuePair {}
+
+/// Send work requests that leave together, and their SGEs. The buffers are reused.
+#[derive(Debug, Default)]
+pub(super) struct SendBatch {
+    wrs: Vec<RawWr>,
+    sges: Vec<RawSge>,
+}
+
+/// The request stands first: requests are linked by pointers to it.
+#[repr(C)]
+struct RawWr {
+    wr: ibv_send_wr,
+    first_sge: usize,
+}
+
+#[repr(transparent)]
+struct RawSge(ibv_sge);
+
+// SAFETY: the pointers inside are null until a call sets and uses them, within the call.
+unsafe impl Send for SendBatch {}
+
+impl std::fmt::Debug for RawWr {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RawWr(id {:#x}, opcode {})", self.wr.wr_id, self.wr.opcode)
+    }
+}
+
+impl std::fmt::Debug for RawSge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RawSge({:#x}+{})", self.0.addr, self.0.length)
+    }
+}
+
+impl QueuePair {
+    /// A queue pair in state RESET.
+    pub(super) fn new(
+        pd: &Arc<ProtectionDomain>,
+        cq: &Arc<CompletionQueue>,
+        cap: &QpCap,
+    ) -> io::Result<Self> {
+        // SAFETY: plain numbers and pointers, for which zeroes are values.
+        let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+        attr.send_cq = cq.as_ptr();
+        attr.recv_cq = cq.as_ptr();
+        attr.cap.max_send_wr = cap.max_send_wr;
+        attr.cap.max_recv_wr = cap.max_recv_wr;
+        attr.cap.max_send_sge = cap.max_send_sge;
+        attr.cap.max_recv_sge = cap.max_recv_sge;
+        attr.qp_type = ibv_qp_type::IBV_QPT_RC;
+        // SAFETY: protection domain and queue exist; `attr` is filled, and may be written.
+        let raw = unsafe { ibv_create_qp(pd.as_ptr(), &raw mut attr) };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { raw, _pd: Arc::clone(pd), _cq: Arc::clone(cq) })
+    }
+
+    /// Its number.
+    pub(super) fn qpn(&self) -> Qpn {
+        // SAFETY: the queue pair exists.
+        Qpn(unsafe { (*self.raw.as_ptr()).qp_num })
+    }
+
+    /// To INIT, from RESET or INIT.
+    pub(super) fn to_init(&self, port: u8, pkey_index: u16, access: Access) -> io::Result<()> {
+        let mut attr = no_attr();
+        attr.qp_state = ibv_qp_state::IBV_QPS_INIT;
+        attr.port_num = port;
+        attr.pkey_index = pkey_index;
+        attr.qp_access_flags = access_flags(access).0;
+        let mask = ibv_qp_attr_mask::IBV_QP_STATE
+            | ibv_qp_attr_mask::IBV_QP_PKEY_INDEX
+            | ibv_qp_attr_mask::IBV_QP_PORT
+            | ibv_qp_attr_mask::IBV_QP_ACCESS_FLAGS;
+        self.modify(&mut attr, mask)
+    }
+
+    /// From INIT to RTR.
+    pub(super) fn to_rtr(&self, to: &QpConnect, route: &Route) -> io::Result<()> {
+        let mut attr = no_attr();
+        attr.qp_state = ibv_qp_state::IBV_QPS_RTR;
+        attr.path_mtu = u32::from(mtu_code(to.path_mtu));
+        attr.dest_qp_num = to.dest_qpn.0;
+        attr.rq_psn = to.rq_psn;
+        attr.max_dest_rd_atomic = to.max_dest_rd_atomic;
+        attr.min_rnr_timer = to.min_rnr_timer;
+        attr.ah_attr = address_handle(route, to.tos);
+        let mask = ibv_qp_attr_mask::IBV_QP_STATE
+            | ibv_qp_attr_mask::IBV_QP_AV
+            | ibv_qp_attr_mask::IBV_QP_PATH_MTU
+            | ibv_qp_attr_mask::IBV_QP_DEST_QPN
+            | ibv_qp_attr_mask::IBV_QP_RQ_PSN
+            | ibv_qp_attr_mask::IBV_QP_MAX_DEST_RD_ATOMIC
+            | ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER;
+        self.modify(&mut attr, mask)
+    }
+
+    /// From RTR to RTS. `timeout` is the exponent of the retransmission timer (4.096 us * 2^timeout).
+    pub(super) fn to_rts(&self, to: &QpConnect, timeout: u8) -> io::Result<()> {
+        let mut attr = no_attr();
+        attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
+        attr.timeout = timeout;
+        attr.retry_cnt = to.retry_cnt;
+        attr.rnr_retry = to.rnr_retry;
+        attr.sq_psn = to.sq_psn;
+        attr.max_rd_atomic = to.max_rd_atomic;
+        let mask = ibv_qp_attr_mask::IBV_QP_STATE
+            | ibv_qp_attr_mask::IBV_QP_TIMEOUT
+            | ibv_qp_attr_mask::IBV_QP_RETRY_CNT
+            | ibv_qp_attr_mask::IBV_QP_RNR_RETRY
+            | ibv_qp_attr_mask::IBV_QP_SQ_PSN
+            | ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC;
+        self.modify(&mut attr, mask)
+    }
+
+    /// To ERROR, from any state.
+    pub(super) fn to_error(&self) -> io::Result<()> {
+        let mut attr = no_attr();
+        attr.qp_state = ibv_qp_state::IBV_QPS_ERR;
+        self.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE)
+    }
+
+    fn modify(&self, attr: &mut ibv_qp_attr, mask: ibv_qp_attr_mask) -> io::Result<()> {
+        let mask = i32::try_from(mask.0).expect("the bits of a mask are few");
+        // SAFETY: the queue pair exists; `attr` has what the mask names.
+        check(unsafe { ibv_modify_qp(self.raw.as_ptr(), attr, mask) })
+    }
+
+    /// Posts a receive of at most [`MAX_RECV_SGE`] pieces.
+    pub(super) fn post_recv(&self, wr_id: u64, sges: &[Sge]) -> io::Result<()> {
+        let mut list = [ibv_sge { addr: 0, length: 0, lkey: 0 }; MAX_RECV_SGE];
+        let list = list.get_mut(..sges.len()).ok_or(io::ErrorKind::InvalidInput)?;
+        for (to, from) in list.iter_mut().zip(sges) {
+            *to = raw_sge(from);
+        }
+        let num_sge = i32::try_from(list.len()).expect("a few");
+        let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: list.as_mut_ptr(), num_sge };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair exists; the list, which the call copies, outlives it. The device writes only memory that is
+        // registered with that right, and regions keep theirs mapped.
+        check(unsafe { ibv_post_recv(self.raw.as_ptr(), &raw mut wr, &raw mut bad) })
+    }
+
+    /// Posts all of a batch and empties it.
+    ///
+    /// # Errors
+    /// What the library says; some of the batch may have been posted.
+    pub(super) fn post_send(&self, batch: &mut SendBatch) -> io::Result<()> {
+        let SendBatch { wrs, sges } = batch;
+        if wrs.is_empty() {
+            return Ok(());
+        }
+        let list = sges.as_mut_ptr().cast::<ibv_sge>();
+        let first = wrs.as_mut_ptr();
+        for (index, entry) in wrs.iter_mut().enumerate() {
+            entry.wr.sg_list = list.wrapping_add(entry.first_sge);
+            // The request is an entry's first field.
+            entry.wr.next = first.wrapping_add(index + 1).cast();
+        }
+        if let Some(last) = wrs.last_mut() {
+            last.wr.next = ptr::null_mut();
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue pair exists; the requests are linked within `wrs` and their lists lie within `sges`, and both,
+        // which the call copies, outlive it. The device touches only registered memory, which regions keep mapped.
+        let posted = check(unsafe { ibv_post_send(self.raw.as_ptr(), first.cast(), &raw mut bad) });
+        batch.clear();
+        posted
+    }
+
+    /// Ends it: when this returns, the device touches no memory for it any more.
+    ///
+    /// # Errors
+    /// What the library says: then the device may still do so.
+    pub(super) fn destroy(self) -> io::Result<()> {
+        // SAFETY: made once, destroyed once: this takes the value.
+        check(unsafe { ibv_destroy_qp(self.raw.as_ptr()) })
+    }
+}
+
+impl SendBatch {
+    /// Whether it has no work requests.
+    pub(super) fn is_empty(&self) -> bool {
+        self.wrs.is_empty()
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.wrs.clear();
+        self.sges.clear();
+    }
+
+    /// Appends a work request; `false` for operations that user space doesn't have.
+    pub(super) fn push(&mut self, wr: &SendWr<'_>) -> bool {
+        let none = RemoteAddr { addr: 0, rkey: Rkey(0) };
+        let (opcode, word, remote) = match wr.op {
+            SendOp::Send => (ibv_wr_opcode::IBV_WR_SEND, 0, none),
+            SendOp::SendWithImm(imm) => (ibv_wr_opcode::IBV_WR_SEND_WITH_IMM, u32::from_ne_bytes(imm), none),
+            SendOp::SendWithInv(rkey) => (ibv_wr_opcode::IBV_WR_SEND_WITH_INV, rkey.0, none),
+            SendOp::Write(at) => (ibv_wr_opcode::IBV_WR_RDMA_WRITE, 0, at),
+            SendOp::WriteWithImm(at, imm) => {
+                (ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM, u32::from_ne_bytes(imm), at)
+            }
+            SendOp::Read(at) => (ibv_wr_opcode::IBV_WR_RDMA_READ, 0, at),
+            SendOp::ReadWithInv(_)
+            | SendOp::LocalInv(_)
+            | SendOp::RegMr { .. }
+            | SendOp::RegMrIntegrity { .. } => return false,
+        };
+        let mut flags = ibv_send_flags(0);
+        if wr.signal == Signal::Signaled {
+            flags |= ibv_send_flags::IBV_SEND_SIGNALED;
+        }
+        if wr.fence == Fence::Reads {
+            flags |= ibv_send_flags::IBV_SEND_FENCE;
+        }
+        let first_sge = self.sges.len();
+        self.sges.extend(wr.sges.iter().map(|sge| RawSge(raw_sge(sge))));
+        let raw = ibv_send_wr {
+            wr_id: wr.wr_id.0,
+            next: ptr::null_mut(),
+            sg_list: ptr::null_mut(),
+            num_sge: i32::try_from(wr.sges.len()).unwrap_or(i32::MAX),
+            opcode,
+            send_flags: flags.0,
+            imm_data_invalidated_rkey_union: imm_data_invalidated_rkey_union_t { invalidated_rkey: word },
+            wr: wr_t { rdma: rdma_t { remote_addr: remote.addr, rkey: remote.rkey.0 } },
+            qp_type: qp_type_t { xrc: xrc_t { remote_srqn: 0 } },
+            bind_mw_tso_union: bind_mw_tso_union_t { tso: tso_t { hdr: ptr::null_mut(), hdr_sz: 0, mss: 0 } },
+        };
+        self.wrs.push(RawWr { wr: raw, first_sge });
+        true
+    }
+}
+
+fn raw_sge(sge: &Sge) -> ibv_sge {
+    ibv_sge { addr: sge.addr, length: sge.length, lkey: sge.lkey.0 }
+}
+
+fn no_attr() -> ibv_qp_attr {
+    // SAFETY: plain numbers, for which zeroes are values.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+/// `enum ibv_mtu` has IBTA's codes.
+fn mtu_code(mtu: PathMtu) -> u8 {
+    mtu as u8
+}
+
+fn address_handle(route: &Route, tos: u8) -> ibv_ah_attr {
+    let grh = ibv_global_route {
+        dgid: ibv_gid { raw: route.dgid },
+        flow_label: route.flow_label,
+        sgid_index: route.sgid_index,
+        hop_limit: route.hop_limit,
+        traffic_class: tos,
+    };
+    ibv_ah_attr {
+        grh,
+        dlid: route.dlid,
+        sl: route.sl,
+        src_path_bits: route.src_path_bits,
+        static_rate: route.static_rate,
+        is_global: u8::from(route.is_global),
+        port_num: route.port,
+    }
+}
