@@ -15,6 +15,7 @@
 #   asan              protection information under AddressSanitizer; needs a nightly toolchain, and says so without one
 #   counts [update]   instructions of the checksum kernels under valgrind, against pi/benches/counts.txt
 #   sim [FROM..TO]    the simulation with other seeds [10000..11000]; not part of all
+#   verbs             the build with the verbs provider, and its unit tests; that the build without needs no RDMA library
 #   unprivileged      the device and the whole, without root and with small limits
 #   quickstart        ./quickstart.sh
 #   bench             the speed gate: intact-host against intact, beside the ceiling of bare sockets, in one run
@@ -127,6 +128,20 @@ counts_now() {
     done
 }
 
+verbs() {
+    local folder
+    cargo build --release --locked -p intact --features verbs
+    folder=$(output_folder)
+    mkdir -p "$folder/verbs"
+    cp "$folder/release/intact" "$folder/verbs/intact"
+    # The usual build is in its place again afterwards.
+    cargo build --release --locked -p intact
+    ldd "$folder/verbs/intact" | grep -q libibverbs || die "the build with the verbs provider does not use libibverbs"
+    ! ldd "$folder/release/intact" | grep -E "ibverbs|rdmacm" || die "the build without it needs RDMA libraries"
+    cargo nextest run -p rwctx --features verbs --locked -E 'test(/^device::verbs::/)'
+    cargo nextest run -p intact --features verbs --locked -E 'test(/^(config|cli)::/)'
+}
+
 counts() {
     local recorded=pi/benches/counts.txt program now
     program=$(cargo bench -p t10pi --bench counts --locked --no-run --message-format json |
@@ -191,6 +206,7 @@ interop() {
     need_root interop
     tests/interop/prepare.sh
     cargo build --workspace --bins --locked
+    verbs
     # Built by the caller, run by root.
     cargo nextest run -p intact-tests --locked --profile interop --no-run
     under_root cargo nextest run -p intact-tests --locked --profile interop
@@ -326,7 +342,7 @@ main() {
                 step counts
             fi
             ;;
-        guards | scripts | fmt | clippy | doc | unit | kernels | asan | unprivileged | quickstart | bench | faults | pi-suite | interop | fuzz-corpus)
+        guards | scripts | fmt | clippy | doc | unit | kernels | asan | verbs | unprivileged | quickstart | bench | faults | pi-suite | interop | fuzz-corpus)
             need_rust
             step "$1"
             ;;

@@ -122,6 +122,82 @@ impl Guest {
         );
     }
 
+    /// Makes this guest a target: Intact on its RDMA device that has the address. `volumes` are words of `intact.sh`.
+    pub fn serve_verbs(&mut self, address: &str, volumes: &str) {
+        let command =
+            format!("ALLOWED={HOST_NQN} SUBNQN={SUBSYSTEM} sh /checks/intact.sh start {address} {volumes}");
+        let output = self.vm.run(&command, CHECK);
+        assert!(
+            output.lines == ["ok intact_check", "ok intact_ready"],
+            "Intact did not start: {output:?}\n{}",
+            self.vm.logs()
+        );
+    }
+
+    /// Ends the Intact of [`Self::serve_verbs`].
+    pub fn stop_verbs(&mut self) {
+        self.check("intact.sh stop", &["intact_ended"]);
+    }
+
+    /// Takes the RDMA device away from the Intact of [`Self::serve_verbs`], which ends and says why.
+    pub fn remove_rdma_device(&mut self) {
+        self.check("rdma_gone.sh", &["rdma_link_delete"]);
+        self.check(
+            "intact.sh ended 1 'the RDMA device can.t be used any more'",
+            &["intact_ended", "intact_said"],
+        );
+    }
+
+    /// Waits until a metric of the Intact of [`Self::serve_verbs`] has a value, in sum.
+    pub fn wait_for_metric(&mut self, name: &str, value: u64, seconds: u64) {
+        let wanted = format!("# {name} {value}");
+        let deadline = Instant::now() + Duration::from_secs(seconds);
+        loop {
+            let output = self.vm.run(&format!("sh /checks/intact.sh metric {name}"), CHECK);
+            if output.lines.contains(&wanted) {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "no {wanted:?} within {seconds} s: {output:?}\n{}",
+                self.vm.logs()
+            );
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    }
+
+    /// Gives its network card another address.
+    pub fn add_address(&mut self, address: &str) {
+        let output = self.vm.run(&format!("ip addr add {address}/24 dev eth0"), CHECK);
+        assert_eq!(output.status, 0, "{output:?}\n{}", self.vm.logs());
+    }
+
+    /// Reads from targets in turns, so many rounds of so many seconds: name, KiB and reads a second.
+    pub fn compare_speed(
+        &mut self,
+        rounds: u32,
+        seconds: u32,
+        targets: &[(&str, &str)],
+        timeout: Duration,
+    ) -> Vec<(String, String, f64)> {
+        let targets: Vec<String> =
+            targets.iter().map(|(name, address)| format!("{name}={address}")).collect();
+        let command = format!(
+            "SUBNQN={SUBSYSTEM} HOSTNQN={HOST_NQN} HOSTID={HOST_ID} sh /checks/speed.sh {rounds} {seconds} {}",
+            targets.join(" ")
+        );
+        let output = self.vm.run(&command, timeout);
+        let ok = output.lines.last().is_some_and(|line| line == "ok speed");
+        assert!(ok, "the comparison failed: {output:?}\n{}", self.vm.logs());
+        let seen = output.lines.iter().filter_map(|line| {
+            let [name, kib, rate] = line.strip_prefix("# ")?.split(' ').collect::<Vec<_>>()[..] else {
+                return None;
+            };
+            Some((name.to_owned(), kib.to_owned(), rate.parse().ok()?))
+        });
+        seen.collect()
+    }
+
     /// Asserts that a RAM disk that this guest serves holds `data` at byte `at`.
     pub fn check_disk_holds(&mut self, nsid: u32, at: usize, data: &[u8]) {
         // Cached pages of the device node could be older than what the target wrote below them.

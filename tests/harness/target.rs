@@ -63,6 +63,28 @@ pub fn program(name: &str) -> PathBuf {
     path
 }
 
+/// `intact` with the verbs provider, as `./test.sh interop` builds it, or from `INTACT_VERBS_BIN`.
+///
+/// # Panics
+/// When it has not been built, with the command that builds it.
+#[must_use]
+pub fn verbs_program() -> PathBuf {
+    let path = std::env::var_os("INTACT_VERBS_BIN").map_or_else(
+        || {
+            let test = std::env::current_exe().expect("a running test has a path");
+            // Tests lie in PROFILE/deps/ of the build folder.
+            test.ancestors().nth(3).expect("a test lies in the build folder").join("verbs/intact")
+        },
+        PathBuf::from,
+    );
+    assert!(
+        path.exists(),
+        "{} is missing: `./test.sh verbs` builds it, or set INTACT_VERBS_BIN",
+        path.display()
+    );
+    path
+}
+
 impl Target {
     /// Starts a target with the text of a configuration, by `command`: one for the program [`program`] gives, in a
     /// network namespace or not. Waits for `listeners` lines that say it accepts connections.

@@ -73,13 +73,15 @@ pub struct VmConfig {
     pub memory_mib: u32,
     /// Disks beside the root disk.
     pub disks: Vec<Disk>,
+    /// Programs of this machine, which stand beside the guest's scripts.
+    pub programs: Vec<PathBuf>,
 }
 
 impl VmConfig {
     /// A guest with `cpus` processors and 768 MiB.
     #[must_use]
     pub const fn new(name: &'static str, kernel: Kernel, cpus: u32) -> Self {
-        Self { name, kernel, cpus, memory_mib: 768, disks: Vec::new() }
+        Self { name, kernel, cpus, memory_mib: 768, disks: Vec::new(), programs: Vec::new() }
     }
 }
 
@@ -127,7 +129,7 @@ impl Vm {
     fn power_on(config: &VmConfig, network: &mut Network, station: u8) -> Self {
         let folder = TempDir::new().expect("a temporary folder can be made");
         let checks = folder.path().join("checks.tar");
-        pack_checks(&checks);
+        pack_checks(&checks, &config.programs);
         let images = image_folder();
         let series = config.kernel.series();
         let mut qemu = network.command("qemu-system-x86_64");
@@ -303,15 +305,20 @@ fn image(folder: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// Packs the guest's scripts: they travel as a disk, so that changing one needs no new image.
-fn pack_checks(to: &Path) {
-    let status = Command::new("tar")
-        .args(["--format=ustar", "-cf"])
+/// Packs the guest's scripts and programs: they travel as a disk, so that changing one needs no new image.
+fn pack_checks(to: &Path, programs: &[PathBuf]) {
+    let mut tar = Command::new("tar");
+    tar.args(["--format=ustar", "-cf"])
         .arg(to)
         .arg("-C")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/guest"))
-        .arg(".")
-        .status();
+        .arg(".");
+    for program in programs {
+        let [folder, name] = [program.parent().map(Path::as_os_str), program.file_name()];
+        let (Some(folder), Some(name)) = (folder, name) else { panic!("{program:?} is no program's path") };
+        tar.arg("-C").arg(folder).arg(name);
+    }
+    let status = tar.status();
     assert!(
         status.as_ref().is_ok_and(std::process::ExitStatus::success),
         "cannot pack the checks with tar: {status:?}"

@@ -9,7 +9,7 @@
 #
 #   vmlinuz-6.1  initrd-6.1     boots, loads what the root disk needs, mounts it, runs agent.sh
 #   vmlinuz-6.12 initrd-6.12
-#   root.img                    ext4: busybox, nvme-cli, fio, iproute2, e2fsprogs and both kernels' modules; in /opt/fio
+#   root.img                    ext4: busybox, nvme-cli, fio, iproute2, e2fsprogs, RDMA libraries, both kernels' modules; in /opt/fio
 #                               another fio, one that knows protection information, with its own loader and libraries
 #
 # Idempotent: what is there and belongs to this script's version is kept, without a word to the network.
@@ -28,7 +28,8 @@ suite_fio="trixie"
 version_fio="3.39"
 
 packages="qemu-system-x86 busybox-static iproute2 nvme-cli fio e2fsprogs coreutils diffutils
-          dash util-linux kmod cpio zstd xz-utils tar debian-archive-keyring"
+          dash util-linux kmod cpio zstd xz-utils tar debian-archive-keyring
+          libibverbs1 librdmacm1 ibverbs-providers libgcc-s1"
 
 # Modules that the initramfs loads to reach the root disk. crc32c_generic is no dependency of ext4.
 boot_modules="virtio_pci virtio_blk crc32c_generic ext4"
@@ -42,6 +43,10 @@ modules="$boot_modules virtio_net rdma_rxe rdma_cm rdma_ucm ib_uverbs nvme nvme-
 # Programs in the root image besides busybox's. Busybox has a dd and a cmp of its own, with other options.
 # The shell is dash: busybox's runs its own applets even where the real program stands in PATH.
 programs="dash nvme fio ip rdma tc mkfs.ext4 e2fsck dd cmp blockdev timeout stat"
+
+# Libraries of programs that come with a guest, and the provider of its software RoCE, which libibverbs looks for by name.
+rdma_libraries="libgcc_s.so.1 libm.so.6 librdmacm.so.1 libibverbs.so.1 libnl-3.so.200 libnl-route-3.so.200
+           libibverbs/librxe-rdmav34.so"
 
 say() { echo "interop: $*" >&2; }
 die() { say "$*"; exit 1; }
@@ -221,6 +226,11 @@ build_root() {
             *) cp -L "$library" "$root/usr/lib/x86_64-linux-gnu/" ;;
         esac
     done
+    mkdir -p "$root/usr/lib/x86_64-linux-gnu/libibverbs" "$root/etc/libibverbs.d"
+    for library in $rdma_libraries; do
+        cp -L "/usr/lib/x86_64-linux-gnu/$library" "$root/usr/lib/x86_64-linux-gnu/$library"
+    done
+    echo "driver rxe" >"$root/etc/libibverbs.d/rxe.driver"
     mkdir -p "$root/lib" "$root/opt"
     cp -r "$cache/fio" "$root/opt/"
     ln -s ../usr/lib/x86_64-linux-gnu "$root/lib/x86_64-linux-gnu"
