@@ -52,7 +52,7 @@ fn open(caps: DeviceCaps) -> (NullDevice, Qpn, RwQp) {
     };
     let pd = device.alloc_pd().unwrap();
     let qpn = device.create_qp(pd, &cap).unwrap();
-    let qp = RwQp::init_mrs(&mut device, pd, &cap, 16, Integrity::Off).unwrap();
+    let qp = RwQp::init_mrs(&mut device, pd, &cap, 16).unwrap();
     (device, qpn, qp)
 }
 

@@ -5,10 +5,11 @@
 //! buffers from one use to the next, so steady state allocates nothing. Registrations that it took from its queue pair's pool go
 //! back when it is destroyed or dropped, valid or not: whoever takes one next invalidates it first. It belongs to one thread.
 
-use crate::device::{Device, PostError, Qpn};
+use crate::device::{Device, DeviceError, PostError, Qpn};
 use crate::plan::{self, Bvec, BvecIter, DataWr, Direction, Kind, Plan, Registration, RwError};
 use crate::qp::RwQp;
 use crate::remote::RemoteAddr;
+use crate::signature::{SigStatus, Signature};
 use crate::wr::{Fence, SendWr, Sge, Signal, WrId};
 
 /// Where a context's completion shows.
@@ -97,6 +98,39 @@ impl RwCtx {
         self.check_idle()?;
         let planned = plan::plan_bvec(qp, bvecs, iter, remote, direction, &mut self.plan);
         self.planned(planned)
+    }
+
+    /// Plans a transfer between a peer and two lists: of data, and of protection information (empty where memory has none, or has
+    /// it between the data). The device checks and makes what `signature` says while it moves the data; what it found is
+    /// [`Self::sig_status`]. Returns the number of send-queue entries it takes (Linux `rdma_rw_ctx_signature_init`).
+    ///
+    /// # Errors
+    /// [`RwError`]; the context is idle then.
+    pub fn signature_init<D: Device>(
+        &mut self,
+        qp: &RwQp,
+        device: &mut D,
+        data: &[Sge],
+        protection: &[Sge],
+        signature: &Signature,
+        remote: RemoteAddr,
+    ) -> Result<u32, RwError> {
+        self.check_idle()?;
+        let lists = [data, protection];
+        let planned = plan::register_signature(qp, device, lists, signature, remote, &mut self.plan);
+        self.planned(planned.map(|()| Kind::Signature))
+    }
+
+    /// What the signature of the transfer found; to be asked once, after its completion. What is never asked for is forgotten
+    /// with the context.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] without a signature, or before the completion; the device's.
+    pub fn sig_status<D: Device>(&mut self, device: &mut D) -> Result<SigStatus, DeviceError> {
+        match (self.state, self.plan.registrations.first_mut()) {
+            (State::Done(Kind::Signature), Some(registration)) => registration.sig_status(device),
+            _ => Err(DeviceError::Invalid("query: no transfer with a signature completed")),
+        }
     }
 
     /// The work requests in posting order; call it once per init. All but the last are unsignaled. Registrations go to their

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::device::{Device, DeviceError};
-use crate::mem::{Lkey, MrId, Pd};
+use crate::mem::{Lkey, Mr, MrId, Pd};
 use crate::remote::Rkey;
 
 const STEP: u32 = 0xff;
@@ -33,6 +33,8 @@ struct Region {
     /// Its key for local and remote users alike; the low byte steps on each use.
     key: u32,
     need_inval: bool,
+    /// Of an integrity region: what its last registration found was not asked for.
+    unasked: bool,
 }
 
 /// A region in use by a context.
@@ -48,12 +50,34 @@ impl MrPool {
     /// # Errors
     /// The device's; what was made by then is gone.
     pub fn new<D: Device>(device: &mut D, pd: Pd, count: u32, pages: u32) -> Result<Self, DeviceError> {
+        Self::of(device, count, pages, |device| device.alloc_fast_reg(pd, pages))
+    }
+
+    /// Makes `count` integrity regions with two lists of `pages` pages.
+    ///
+    /// # Errors
+    /// The device's; what was made by then is gone.
+    pub fn new_integrity<D: Device>(
+        device: &mut D,
+        pd: Pd,
+        count: u32,
+        pages: u32,
+    ) -> Result<Self, DeviceError> {
+        Self::of(device, count, pages, |device| device.alloc_integrity_mr(pd, pages))
+    }
+
+    fn of<D: Device>(
+        device: &mut D,
+        count: u32,
+        pages: u32,
+        make: impl Fn(&mut D) -> Result<Mr, DeviceError>,
+    ) -> Result<Self, DeviceError> {
         let mut pool = Self { shared: Rc::default(), pages };
         pool.shared.free.borrow_mut().reserve_exact(count as usize);
         for _ in 0..count {
-            match device.alloc_fast_reg(pd, pages) {
+            match make(device) {
                 Ok(mr) => {
-                    let region = Region { id: mr.id, key: mr.rkey.0, need_inval: false };
+                    let region = Region { id: mr.id, key: mr.rkey.0, need_inval: false, unasked: false };
                     pool.shared.free.borrow_mut().push(region);
                 }
                 Err(error) => {
@@ -139,6 +163,16 @@ impl PooledMr {
         self.set(self.region.key.wrapping_sub(1), need_inval);
     }
 
+    /// Whether what its last registration found is still to be asked for.
+    pub(crate) fn is_unasked(&self) -> bool {
+        self.region.unasked
+    }
+
+    /// What its registration finds is to be asked for, or was.
+    pub(crate) fn set_unasked(&mut self, unasked: bool) {
+        self.region.unasked = unasked;
+    }
+
     /// The key stays valid after all.
     pub(crate) fn stays_valid(&mut self) {
         self.region.need_inval = true;
@@ -152,10 +186,10 @@ impl PooledMr {
 
 impl Drop for PooledMr {
     fn drop(&mut self) {
-        let Region { id, key, need_inval } = self.region;
+        let Region { id, key, need_inval, unasked } = self.region;
         self.home.used.set(self.home.used.get() - 1);
         // Its room is there since the pool was made.
-        self.home.free.borrow_mut().push(Region { id, key, need_inval });
+        self.home.free.borrow_mut().push(Region { id, key, need_inval, unasked });
     }
 }
 

@@ -17,6 +17,7 @@ use crate::wr::{SendOp, Sge};
 
 pub use bvec::{Bvec, BvecIter, plan_bvec};
 pub use mr::Registration;
+pub(crate) use mr::register_signature;
 pub use sizing::{can_use_mr, init_qp, max_send_wr, mr_factor, needs_mr, pages_per_mr};
 
 /// Which way the data moves, seen from the target.
@@ -73,6 +74,9 @@ pub enum RwError {
     /// The device needs registrations for this transfer, and the list does not fit the pages of one ([`crate::mem::PageList`]).
     #[error("the scatter list does not fit the pages of a registration")]
     Unmappable,
+    /// The device has no memory for it.
+    #[error("no memory")]
+    NoMemory,
     /// The context is in use: destroy it first.
     #[error("the context is in use")]
     Busy,
@@ -86,6 +90,7 @@ impl RwError {
             Self::InvalidList | Self::RemoteWraps | Self::Unmappable => libc::EINVAL,
             Self::OffsetBeyondEnd => libc::EIO,
             Self::PoolEmpty => libc::EAGAIN,
+            Self::NoMemory => libc::ENOMEM,
             Self::Busy => libc::EBUSY,
         }
     }
@@ -100,6 +105,8 @@ pub enum Kind {
     MultiWr,
     /// Registrations, each with a work request.
     Registered,
+    /// One integrity registration with a work request.
+    Signature,
     /// One work request over pieces that are contiguous in memory (Linux: one IOVA range).
     Contiguous,
 }

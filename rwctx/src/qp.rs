@@ -15,42 +15,48 @@ pub struct RwQp {
     limits: QpLimits,
     pages_per_mr: u32,
     rdma_mrs: MrPool,
+    sig_mrs: MrPool,
 }
 
 impl RwQp {
     /// Of a queue pair made with `cap`, without registrations: contexts that need one find the pool empty.
     #[must_use]
-    pub fn new(caps: &DeviceCaps, cap: &QpCap, integrity: Integrity) -> Self {
+    pub fn new(caps: &DeviceCaps, cap: &QpCap) -> Self {
         Self {
             caps: *caps,
             limits: QpLimits::new(caps, cap),
-            pages_per_mr: pages_per_mr(caps, integrity),
+            pages_per_mr: pages_per_mr(caps, cap.integrity),
             rdma_mrs: MrPool::default(),
+            sig_mrs: MrPool::default(),
         }
     }
 
     /// Of a queue pair made with `cap` in `pd`, with a registration for each of `ctxs` contexts where the device's contexts may
-    /// use some. Give them back with [`Self::cleanup_mrs`].
+    /// use some, and one for signatures with integrity. Give them back with [`Self::cleanup_mrs`].
     ///
     /// # Errors
     /// The device's; nothing is left of it then.
-    pub fn init_mrs<D: Device>(
-        device: &mut D,
-        pd: Pd,
-        cap: &QpCap,
-        ctxs: u32,
-        integrity: Integrity,
-    ) -> Result<Self, DeviceError> {
+    pub fn init_mrs<D: Device>(device: &mut D, pd: Pd, cap: &QpCap, ctxs: u32) -> Result<Self, DeviceError> {
         let caps = *device.caps();
-        let mut qp = Self::new(&caps, cap, integrity);
-        if can_use_mr(&caps) || integrity == Integrity::Enabled {
+        let mut qp = Self::new(&caps, cap);
+        if can_use_mr(&caps) || cap.integrity == Integrity::Enabled {
             qp.rdma_mrs = MrPool::new(device, pd, ctxs, qp.pages_per_mr)?;
+        }
+        if cap.integrity == Integrity::Enabled {
+            match MrPool::new_integrity(device, pd, ctxs, qp.pages_per_mr) {
+                Ok(pool) => qp.sig_mrs = pool,
+                Err(error) => {
+                    qp.cleanup_mrs(device);
+                    return Err(error);
+                }
+            }
         }
         Ok(qp)
     }
 
     /// Gives the registrations back to the device. All contexts of the queue pair were destroyed.
     pub fn cleanup_mrs<D: Device>(&mut self, device: &mut D) {
+        self.sig_mrs.destroy(device);
         self.rdma_mrs.destroy(device);
     }
 
@@ -76,5 +82,11 @@ impl RwQp {
     #[must_use]
     pub fn rdma_mrs(&self) -> &MrPool {
         &self.rdma_mrs
+    }
+
+    /// Registrations for contexts with signatures.
+    #[must_use]
+    pub fn sig_mrs(&self) -> &MrPool {
+        &self.sig_mrs
     }
 }

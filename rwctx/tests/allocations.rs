@@ -71,7 +71,7 @@ fn contexts_allocate_nothing_once_they_are_warm() {
         };
         let pd = device.alloc_pd().unwrap();
         let qpn = device.create_qp(pd, &cap).unwrap();
-        let qp = RwQp::init_mrs(&mut device, pd, &cap, 4, Integrity::Off).unwrap();
+        let qp = RwQp::init_mrs(&mut device, pd, &cap, 4).unwrap();
         let list: Vec<Sge> =
             (0..pages).map(|i| Sge { addr: 0x10_0000 + i * 8192, length: PAGE, lkey: Lkey(7) }).collect();
         let remote = RemoteAddr { addr: 0x1000, rkey: Rkey(9) };

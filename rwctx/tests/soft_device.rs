@@ -11,20 +11,31 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rwctx::ctx::{Completion, RwCtx};
 use rwctx::device::soft::cm::{AcceptParams, CmEvent, CmId, ConnectParams, PeerQp};
 use rwctx::device::soft::device::{SoftConfig, SoftDevice};
 use rwctx::device::soft::driver::Gso;
 use rwctx::device::{Device, PathMtu, QpCap, QpConnect, QpState, Qpn, RemoteAccess};
 use rwctx::mem::{Access, Mr, Pd, Region};
-use rwctx::plan::Integrity;
+use rwctx::plan::{Direction, Integrity};
+use rwctx::qp::RwQp;
 use rwctx::remote::{RemoteAddr, Rkey};
+use rwctx::signature::{CopyMask, SigAttrs, SigDomain, SigStatus, Signature, T10Dif};
 use rwctx::wc::{RecvExtra, Wc, WcOpcode, WcStatus};
 use rwctx::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
+use t10pi::{Checks, Field, Format, Guard, PiContext, PiType, Tags};
 
 const PORT: u16 = 4420;
 const HOST_PSN: u32 = 0xff_fffe;
 const TARGET_PSN: u32 = 77;
 const REGION: usize = 1 << 20;
+const CAP: QpCap = QpCap {
+    max_send_wr: 64,
+    max_recv_wr: 64,
+    max_send_sge: 4,
+    max_recv_sge: 4,
+    integrity: Integrity::Enabled,
+};
 
 fn fresh_address() -> IpAddr {
     Ipv4Addr::new(127, fastrand::u8(1..255), fastrand::u8(..), fastrand::u8(1..255)).into()
@@ -46,14 +57,7 @@ impl Side {
         let region = Arc::new(Region::new(REGION).unwrap());
         let access = Access { local_write: true, remote_read: true, remote_write: true };
         let mr = device.reg_mr(pd, &region, 0, REGION, access).unwrap();
-        let cap = QpCap {
-            max_send_wr: 64,
-            max_recv_wr: 64,
-            max_send_sge: 4,
-            max_recv_sge: 4,
-            integrity: Integrity::Off,
-        };
-        let qpn = device.create_qp(pd, &cap).unwrap();
+        let qpn = device.create_qp(pd, &CAP).unwrap();
         Self { reactor, pd, qpn, region, mr }
     }
 
@@ -323,6 +327,59 @@ fn a_connection_lives_without_segmentation() {
 fn a_connection_of_another_reactor_than_the_connection_managers_lives() {
     connect_move_data_and_disconnect(2, 1, Gso::On);
     connect_move_data_and_disconnect(3, 2, Gso::On);
+}
+
+/// Blocks of 512 bytes with tuples on the wire alone: a WRITE makes them, a READ checks them and leaves them out.
+#[test]
+fn a_context_with_a_signature_inserts_on_the_way_out_and_checks_on_the_way_in() {
+    const BLOCKS: usize = 8;
+    const DATA: u32 = 4096;
+    let mut pair = Pair::open(1, Gso::On);
+    pair.target[0].cm().unwrap().listen(PORT).unwrap();
+    let (host, target, ..) = pair.connect(0);
+    let format = Format::new(Guard::Crc16, 512, 8).unwrap();
+    let tags = Tags { app_tag: 0x1234, app_tag_mask: 0xffff, ref_tag: 77, ..Tags::default() };
+    let attrs = SigAttrs {
+        mem: SigDomain::None,
+        wire: SigDomain::T10Dif(T10Dif::of_type(format, PiType::Type1, tags)),
+        check_mask: Checks::ALL,
+        copy_mask: CopyMask::Equal,
+    };
+    let mut qp = RwQp::init_mrs(&mut pair.target[0], target.pd, &CAP, 2).unwrap();
+    let mut ctx = RwCtx::new();
+    let data = pattern(DATA as usize, 5);
+    let mut stream = vec![0; BLOCKS * 520];
+    let pi = PiContext::new(&format, PiType::Type1, Checks::ALL, tags).unwrap();
+    pi.insert(&[&data], &mut [&mut stream]);
+
+    let mut transfer = |pair: &mut Pair, at: usize, direction| {
+        let signature = Signature::new(&attrs, direction).unwrap();
+        let device = &mut pair.target[0];
+        let wqes = ctx
+            .signature_init(&qp, device, &[target.sge(at, DATA)], &[], &signature, host.remote(65_536))
+            .unwrap();
+        ctx.post(device, target.qpn, Completion::Own(WrId(9))).unwrap();
+        let got = pair.target_completes(1);
+        assert_eq!(success(&got[0]).0, 9);
+        ctx.complete();
+        let status = ctx.sig_status(&mut pair.target[0]).unwrap();
+        ctx.destroy();
+        (wqes, status)
+    };
+    target.region.write(8192, &data);
+    assert_eq!(transfer(&mut pair, 8192, Direction::ToHost), (2, SigStatus::Clean));
+    assert_eq!(host.bytes(65_536, stream.len()), stream, "tuples were made on the way");
+    // What was used is invalidated before it is used again.
+    assert_eq!(transfer(&mut pair, 65_536, Direction::FromHost), (3, SigStatus::Clean));
+    assert_eq!(target.bytes(65_536, data.len()), data, "tuples were left out");
+    // A bit of block 5 is damaged in the host's memory.
+    host.region.write(65_536 + 5 * 520 + 100, &[stream[5 * 520 + 100] ^ 1]);
+    let (_, status) = transfer(&mut pair, 131_072, Direction::FromHost);
+    let mismatch = status.mismatch(&format).unwrap_err();
+    assert_eq!((mismatch.block, mismatch.field), (5, Field::Guard));
+    assert_eq!(target.bytes(131_072, 5 * 512), data[..5 * 512], "the blocks before it came");
+    assert_eq!((qp.sig_mrs().used(), qp.sig_mrs().free()), (0, 2));
+    qp.cleanup_mrs(&mut pair.target[0]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Contexts over the null device: what is posted, when keys step, and that nothing is lost whatever fails.
 
+mod signature;
+
 use super::*;
 use crate::device::null::NullDevice;
 use crate::device::soft::endpoint::CAPS;
@@ -42,7 +44,7 @@ impl World {
         let mut device = NullDevice::new(caps);
         let pd = device.alloc_pd().unwrap();
         let qpn = device.create_qp(pd, &CAP).unwrap();
-        let qp = RwQp::init_mrs(&mut device, pd, &CAP, mrs, Integrity::Off).unwrap();
+        let qp = RwQp::init_mrs(&mut device, pd, &CAP, mrs).unwrap();
         Self { device, qpn, qp, ctx: RwCtx::new() }
     }
 
@@ -67,7 +69,7 @@ impl World {
 #[test]
 fn a_plan_that_failed_leaves_nothing_to_post() {
     let cap = QpCap { max_send_sge: 1, ..CAP };
-    let qp = RwQp::new(&CAPS, &cap, Integrity::Off);
+    let qp = RwQp::new(&CAPS, &cap);
     let mut ctx = RwCtx::new();
     let mut init = |addr: u64| {
         let planned = ctx.init(&qp, &pages(3), 0, RemoteAddr { addr, ..REMOTE }, ToHost);
@@ -197,7 +199,7 @@ fn fails_cleanly_at(steps: u64, caps: DeviceCaps, direction: Direction, completi
     let made = (|| {
         let pd = device.alloc_pd()?;
         let qpn = device.create_qp(pd, &CAP)?;
-        Ok::<_, crate::device::DeviceError>((qpn, RwQp::init_mrs(&mut device, pd, &CAP, 3, Integrity::Off)?))
+        Ok::<_, DeviceError>((qpn, RwQp::init_mrs(&mut device, pd, &CAP, 3)?))
     })();
     let Ok((qpn, mut qp)) = made else {
         assert_eq!(device.live_mrs(), 0, "step {steps}");

@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::{Device, DeviceCaps, DeviceError, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn};
 use crate::mem::{Access, Lkey, Mr, MrId, PageList, Pd, Region};
 use crate::remote::Rkey;
+use crate::signature::{SigLayout, SigStatus, Signature};
 use crate::wc::Wc;
 use crate::wr::{RecvWr, SendOp, SendWr, Sge, WrId};
 
@@ -32,6 +33,15 @@ struct NullMr {
     /// Pages of a fast registration; `None` of registered memory.
     pages: Option<u32>,
     valid: bool,
+    /// Of an integrity registration.
+    integrity: Option<NullIntegrity>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct NullIntegrity {
+    mapped: bool,
+    /// Registered, and its status not asked for.
+    unasked: bool,
 }
 
 impl NullDevice {
@@ -97,7 +107,7 @@ impl NullDevice {
         }
         let number = u32::try_from(self.mrs.len() + 1).map_err(|_| DeviceError::NoResources("numbers"))?;
         let key = number << 8;
-        self.mrs.push(Some(NullMr { key, pages, valid: pages.is_none() }));
+        self.mrs.push(Some(NullMr { key, pages, valid: pages.is_none(), integrity: None }));
         Ok(Mr { id: MrId(number), lkey: Lkey(key), rkey: Rkey(key), addr, length })
     }
 
@@ -122,6 +132,19 @@ impl NullDevice {
                 if mr.valid || mr.key >> 8 != key.0 >> 8 || mr.key == key.0 {
                     return Err(PostError::BadState);
                 }
+                (mr.key, mr.valid) = (key.0, true);
+                self.registered += 1;
+            }
+            SendOp::RegMrIntegrity { mr, key, .. } => {
+                let mr = self.mr(mr.0).ok_or(PostError::BadState)?;
+                let integrity = mr.integrity.as_mut().ok_or(PostError::BadState)?;
+                if !integrity.mapped || integrity.unasked {
+                    return Err(PostError::Integrity);
+                }
+                if mr.valid || mr.key >> 8 != key.0 >> 8 || mr.key == key.0 {
+                    return Err(PostError::BadState);
+                }
+                *integrity = NullIntegrity { mapped: false, unasked: true };
                 (mr.key, mr.valid) = (key.0, true);
                 self.registered += 1;
             }
@@ -167,6 +190,54 @@ impl Device for NullDevice {
         self.make_mr(Some(pages), 0, 0)
     }
 
+    fn alloc_integrity_mr(&mut self, _pd: Pd, pages: u32) -> Result<Mr, DeviceError> {
+        if pages == 0 || pages > self.caps.max_pi_fast_reg_page_list_len {
+            return Err(DeviceError::Invalid("number of pages"));
+        }
+        let mr = self.make_mr(Some(pages), 0, 0)?;
+        if let Some(made) = self.mr(mr.id.0) {
+            made.integrity = Some(NullIntegrity::default());
+        }
+        Ok(mr)
+    }
+
+    fn map_integrity(
+        &mut self,
+        mr: MrId,
+        signature: &Signature,
+        data: &[Sge],
+        protection: &[Sge],
+    ) -> Result<SigLayout, DeviceError> {
+        if self.fails() {
+            return Err(DeviceError::NoResources("memory"));
+        }
+        let mr = self.mr(mr.0).ok_or(DeviceError::Unknown("memory region"))?;
+        let (Some(pages), Some(integrity)) = (mr.pages, mr.integrity.as_mut()) else {
+            return Err(DeviceError::Invalid("use: no integrity region"));
+        };
+        let mut lengths = [0; 2];
+        for (list, length) in [data, protection].into_iter().zip(&mut lengths) {
+            let mut mapped = PageList::default();
+            if !list.iter().all(|sge| mapped.push(sge.addr, sge.length, pages)) {
+                return Err(DeviceError::Invalid("list: its pages"));
+            }
+            *length = mapped.length;
+        }
+        let layout = signature.layout(lengths[0], lengths[1]);
+        let layout = layout.map_err(|_| DeviceError::Invalid("lengths of the lists"))?;
+        integrity.mapped = true;
+        Ok(layout)
+    }
+
+    fn sig_status(&mut self, mr: MrId) -> Result<SigStatus, DeviceError> {
+        let mr = self.mr(mr.0).ok_or(DeviceError::Unknown("memory region"))?;
+        let integrity = mr.integrity.as_mut().filter(|integrity| integrity.unasked);
+        let integrity =
+            integrity.ok_or(DeviceError::Invalid("query: nothing was registered since the last"))?;
+        integrity.unasked = false;
+        Ok(SigStatus::Clean)
+    }
+
     fn dereg_mr(&mut self, id: MrId) -> Result<(), DeviceError> {
         let place = (id.0.checked_sub(1)).and_then(|index| self.mrs.get_mut(index as usize));
         place.and_then(Option::take).map(drop).ok_or(DeviceError::Unknown("memory region"))
@@ -204,7 +275,7 @@ impl Device for NullDevice {
         if self.fails() {
             return Err(PostError::Full);
         }
-        if matches!(wr.op, SendOp::LocalInv(_) | SendOp::RegMr { .. } | SendOp::ReadWithInv(_)) {
+        if !matches!(wr.op, SendOp::Read(_) | SendOp::Write(_)) {
             self.execute(wr)?;
         }
         self.posted += 1;

@@ -1,20 +1,22 @@
-//! Contexts over registrations: which memory each maps, and the work requests around it (spec: rw contexts 1.5).
+//! Contexts over registrations: which memory each maps, and the work requests around it (spec: rw contexts 1.5, 1.7).
 //!
 //! A record is [LOCAL_INV,] REG_MR, and the READ or WRITE over what was mapped. Pages-per-registration counts entries of the
 //! list, but a registration has room for as many *pages*: lists of larger pieces, or of pieces that pages can't hold, do not fit
 //! and are refused as a whole.
 
 use super::{Direction, Plan, RwError};
-use crate::device::DeviceCaps;
+use crate::device::{Device, DeviceCaps, DeviceError};
 use crate::mem::{Access, PageList};
 use crate::mr_pool::PooledMr;
 use crate::qp::RwQp;
 use crate::remote::{RemoteAddr, Rkey};
+use crate::signature::{SigStatus, Signature};
 use crate::wr::{SendOp, Sge};
 
 /// One registration of a context, with its READ or WRITE.
 #[derive(Debug)]
 pub struct Registration {
+    form: Form,
     mr: PooledMr,
     /// The key that a LOCAL_INV takes away first.
     stale: Option<Rkey>,
@@ -26,6 +28,15 @@ pub struct Registration {
     op: SendOp,
 }
 
+/// What registers the memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// REG_MR, which names the memory.
+    Plain,
+    /// REG_MR_INTEGRITY of what was mapped before, with its signature.
+    Integrity,
+}
+
 impl Registration {
     /// Send-queue entries that it takes.
     pub(crate) fn wqes(&self) -> u32 {
@@ -35,6 +46,7 @@ impl Registration {
     /// Goes to the key under which it is about to be posted.
     pub(crate) fn step(&mut self) {
         self.mr.step(!matches!(self.op, SendOp::ReadWithInv(_)));
+        self.mr.set_unasked(self.form == Form::Integrity);
         self.sge.lkey = self.mr.lkey();
     }
 
@@ -43,18 +55,76 @@ impl Registration {
         let invalidated = u32::from(self.stale.is_some());
         if posted <= invalidated {
             self.mr.step_back(self.stale.is_some() && posted == 0);
+            self.mr.set_unasked(false);
         } else if posted < self.wqes() {
             self.mr.stays_valid();
         }
     }
 
+    /// What its signature found.
+    ///
+    /// # Errors
+    /// See [`Device::sig_status`].
+    pub(crate) fn sig_status<D: Device>(&mut self, device: &mut D) -> Result<SigStatus, DeviceError> {
+        let status = device.sig_status(self.mr.id())?;
+        self.mr.set_unasked(false);
+        Ok(status)
+    }
+
     /// Its work requests in posting order; `memory` is the plan's list.
     pub(crate) fn wrs<'p>(&'p self, memory: &'p [Sge]) -> impl Iterator<Item = (SendOp, &'p [Sge])> {
         let invalidate = self.stale.map(|key| (SendOp::LocalInv(key), &[][..]));
-        let register = SendOp::RegMr { mr: self.mr.id(), key: self.mr.rkey(), access: self.access };
+        let (mr, key, access) = (self.mr.id(), self.mr.rkey(), self.access);
+        let register = match self.form {
+            Form::Plain => SendOp::RegMr { mr, key, access },
+            Form::Integrity => SendOp::RegMrIntegrity { mr, key, access },
+        };
         let (first, count) = self.memory;
         let mapped = &memory[first as usize..(first + count) as usize];
         invalidate.into_iter().chain([(register, mapped), (self.op, std::slice::from_ref(&self.sge))])
+    }
+}
+
+/// Plans one integrity registration over two lists, which the device maps to it.
+///
+/// # Errors
+/// [`RwError::InvalidList`] for lists longer than a registration, [`RwError::PoolEmpty`], what [`refusal`] says of the device's
+/// errors, [`RwError::RemoteWraps`]; no registration is kept then.
+pub(crate) fn register_signature<D: Device>(
+    qp: &RwQp,
+    device: &mut D,
+    lists: [&[Sge]; 2],
+    signature: &Signature,
+    remote: RemoteAddr,
+    out: &mut Plan,
+) -> Result<(), RwError> {
+    out.clear();
+    let most = qp.pages_per_mr() as usize;
+    if lists.iter().any(|list| list.len() > most) {
+        return Err(RwError::InvalidList);
+    }
+    let mut mr = qp.sig_mrs().take().ok_or(RwError::PoolEmpty)?;
+    if mr.is_unasked() {
+        // Nobody wants to know any more; the device wants to be asked before it takes the next.
+        let _ = device.sig_status(mr.id());
+        mr.set_unasked(false);
+    }
+    let [data, protection] = lists;
+    let layout = device.map_integrity(mr.id(), signature, data, protection).map_err(refusal)?;
+    remote.checked_add(u64::from(layout.wire)).ok_or(RwError::RemoteWraps)?;
+    let sge = Sge { addr: 0, length: layout.wire, lkey: mr.lkey() };
+    let op = signature.direction().op(remote);
+    let access = Access { local_write: true, ..Access::default() };
+    let (form, stale, memory) = (Form::Integrity, mr.stale(), (0, 0));
+    out.registrations.push(Registration { form, mr, stale, access, memory, sge, op });
+    Ok(())
+}
+
+/// Why a device did not map lists.
+fn refusal(error: DeviceError) -> RwError {
+    match error {
+        DeviceError::NoResources(_) => RwError::NoMemory,
+        DeviceError::Unknown(_) | DeviceError::Invalid(_) | DeviceError::Busy(_) => RwError::Unmappable,
     }
 }
 
@@ -91,7 +161,8 @@ fn register_all(qp: &RwQp, remote: RemoteAddr, direction: Direction, out: &mut P
         };
         let count = u32::try_from(entries.len()).map_err(|_| RwError::InvalidList)?;
         let access = access(qp.caps());
-        registrations.push(Registration { stale: mr.stale(), mr, access, memory: (first, count), sge, op });
+        let (form, stale, memory) = (Form::Plain, mr.stale(), (first, count));
+        registrations.push(Registration { form, mr, stale, access, memory, sge, op });
         first += count;
         at = at.checked_add(u64::from(length)).ok_or(RwError::RemoteWraps)?;
     }

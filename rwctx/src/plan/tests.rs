@@ -68,7 +68,8 @@ fn limits(caps: &DeviceCaps, max_send_sge: u32) -> QpLimits {
 fn qp_of(caps: &DeviceCaps, max_send_sge: u32, mrs: u32, integrity: Integrity) -> RwQp {
     let mut device = NullDevice::new(*caps);
     let pd = device.alloc_pd().unwrap();
-    RwQp::init_mrs(&mut device, pd, &cap(max_send_sge), mrs, integrity).unwrap()
+    let cap = QpCap { integrity, ..cap(max_send_sge) };
+    RwQp::init_mrs(&mut device, pd, &cap, mrs).unwrap()
 }
 
 fn qp(caps: &DeviceCaps) -> RwQp {

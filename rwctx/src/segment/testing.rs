@@ -1,17 +1,14 @@
 //! Devices, pages and segments for tests of this folder, and the bytes that work requests move, one by one.
 
-use std::sync::Arc;
-use std::time::Instant;
-
 use super::{ChunkCtx, CtxCache, PAGE, Page};
 use crate::ctx::Completion;
-use crate::device::{Device, DeviceCaps, DeviceError, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn};
-use crate::mem::{Access, Lkey, Mr, MrId, Pd, Region};
+use crate::device::null::NullDevice;
+use crate::device::{Device, DeviceCaps, QpCap};
+use crate::mem::Lkey;
 use crate::plan::{Bvec, Integrity};
 use crate::qp::RwQp;
 use crate::remote::{RemoteAddr, RemoteSegment, Rkey};
-use crate::wc::Wc;
-use crate::wr::{RecvWr, SendOp, SendWr, Sge, Signal, WrId};
+use crate::wr::{SendOp, SendWr, Sge, Signal, WrId};
 
 /// The device table's rows that tests here need (rw contexts, 1.13).
 pub(super) mod profiles {
@@ -54,7 +51,21 @@ pub(super) fn qp(caps: &DeviceCaps) -> RwQp {
         max_recv_sge: 1,
         integrity: Integrity::Off,
     };
-    RwQp::new(caps, &cap, Integrity::Off)
+    RwQp::new(caps, &cap)
+}
+
+/// A queue pair with `mrs` registrations.
+pub(super) fn qp_with_mrs(caps: &DeviceCaps, mrs: u32) -> RwQp {
+    let cap = QpCap {
+        max_send_wr: 64,
+        max_recv_wr: 64,
+        max_send_sge: caps.max_send_sge,
+        max_recv_sge: 1,
+        integrity: Integrity::Off,
+    };
+    let mut device = NullDevice::new(*caps);
+    let pd = device.alloc_pd().unwrap();
+    RwQp::init_mrs(&mut device, pd, &cap, mrs).unwrap()
 }
 
 /// `n` pages, no two of which touch.
@@ -129,73 +140,4 @@ pub(super) fn remote_bytes<'s>(segments: impl IntoIterator<Item = &'s RemoteSegm
         (0..u64::from(segment.length)).map(move |byte| at.checked_add(byte).unwrap())
     };
     segments.into_iter().flat_map(each).collect()
-}
-
-/// A send queue that fails when it took so many work requests; nothing else of a device is there.
-pub(super) struct Failing {
-    pub(super) takes: usize,
-    /// What it took: names, and whether they are signaled.
-    pub(super) posted: Vec<(WrId, Signal)>,
-}
-
-impl Failing {
-    pub(super) fn after(takes: usize) -> Self {
-        Self { takes, posted: Vec::new() }
-    }
-}
-
-impl Device for Failing {
-    fn post_send(&mut self, _: Qpn, wr: &SendWr<'_>) -> Result<(), PostError> {
-        if self.posted.len() == self.takes {
-            return Err(PostError::BadState);
-        }
-        self.posted.push((wr.wr_id, wr.signal));
-        Ok(())
-    }
-
-    fn caps(&self) -> &DeviceCaps {
-        unreachable!("contexts are posted, and no more")
-    }
-    fn alloc_pd(&mut self) -> Result<Pd, DeviceError> {
-        unreachable!()
-    }
-    fn reg_mr(&mut self, _: Pd, _: &Arc<Region>, _: usize, _: usize, _: Access) -> Result<Mr, DeviceError> {
-        unreachable!()
-    }
-    fn alloc_fast_reg(&mut self, _: Pd, _: u32) -> Result<Mr, DeviceError> {
-        unreachable!()
-    }
-    fn dereg_mr(&mut self, _: MrId) -> Result<(), DeviceError> {
-        unreachable!()
-    }
-    fn create_qp(&mut self, _: Pd, _: &QpCap) -> Result<Qpn, DeviceError> {
-        unreachable!()
-    }
-    fn connect_qp(&mut self, _: Qpn, _: &QpConnect) -> Result<(), DeviceError> {
-        unreachable!()
-    }
-    fn error_qp(&mut self, _: Qpn) -> Result<(), DeviceError> {
-        unreachable!()
-    }
-    fn destroy_qp(&mut self, _: Qpn) -> Result<(), DeviceError> {
-        unreachable!()
-    }
-    fn qp_state(&self, _: Qpn) -> Option<QpState> {
-        unreachable!()
-    }
-    fn replace_source(&mut self, _: Qpn, _: WrId, _: Sge, _: Sge) -> Result<(), DeviceError> {
-        unreachable!()
-    }
-    fn post_recv(&mut self, _: Qpn, _: &RecvWr<'_>) -> Result<(), PostError> {
-        unreachable!()
-    }
-    fn poll_cq(&mut self) -> Option<Wc> {
-        unreachable!()
-    }
-    fn poll_qp_event(&mut self) -> Option<QpEvent> {
-        unreachable!()
-    }
-    fn next_timeout(&self) -> Option<Instant> {
-        unreachable!()
-    }
 }

@@ -329,7 +329,7 @@ impl Queue {
             integrity: Integrity::Off,
         };
         let qpn = core.device.create_qp(core.pd, &cap)?;
-        let made = RwQp::init_mrs(&mut core.device, core.pd, &cap, size.ctxs, Integrity::Off)
+        let made = RwQp::init_mrs(&mut core.device, core.pd, &cap, size.ctxs)
             .and_then(|rw| Self::open_on(core, index, request, (local, peer), (qpn, rw), &cap, connect));
         if made.is_err() {
             // The error to report is the first one; the queue pair exists, so this succeeds.

@@ -46,7 +46,7 @@ fn qp() -> RwQp {
         max_recv_sge: 4,
         integrity: Integrity::Off,
     };
-    RwQp::new(&CAPS, &cap, Integrity::Off)
+    RwQp::new(&CAPS, &cap)
 }
 
 impl Rpc {
