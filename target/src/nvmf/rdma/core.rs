@@ -126,9 +126,9 @@ struct Known {
 /// Bytes of the longest tuple; where tuples are dropped, metadata is nothing else.
 const LONGEST_TUPLE: usize = 16;
 
-/// Contexts for pieces of commands, and pieces of our memory of each, that are kept for the next ones.
-const KEPT_CONTEXTS: usize = 4096;
-const KEPT_BVECS: usize = 128;
+/// Contexts for pieces of commands, and pieces of our memory of each, that are kept for the next ones: 32 MiB at most.
+const KEPT_CONTEXTS: usize = 1024;
+const KEPT_BVECS: usize = 1024;
 /// Bytes of the longest metadata of a block.
 const LONGEST_METADATA: usize = 128;
 

@@ -100,7 +100,7 @@ impl<D: Device> Transport<D> {
         Ok(Self {
             core,
             queues: Vec::new(),
-            tokens: Vec::new(),
+            tokens: Vec::with_capacity(1024),
             prefetched: Vec::with_capacity(1024),
             events: Vec::new(),
             buffer_rounds: 0,
