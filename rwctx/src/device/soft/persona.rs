@@ -17,7 +17,7 @@ pub enum Persona {
 
 impl Persona {
     /// Its capabilities: those of the device as far as contexts look at them. None of them can send from memory that is
-    /// replaced ([`DeviceCaps::replace_source`]); integrity registrations are those of the soft device, which has none.
+    /// replaced ([`DeviceCaps::replace_source`]); integrity registrations are those of the soft device.
     #[must_use]
     pub const fn caps(self) -> DeviceCaps {
         let other = DeviceCaps { replace_source: false, ..CAPS };

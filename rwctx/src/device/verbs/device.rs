@@ -321,10 +321,10 @@ impl Device for VerbsDevice {
 
     fn error_qp(&mut self, qpn: Qpn) -> Result<(), DeviceError> {
         let qp = self.qps.get_mut(&qpn).ok_or(DeviceError::Unknown("queue pair"))?;
-        // What was gathered has to be flushed by the device, too.
+        // What was gathered has to be flushed by the device, too; whatever becomes of that, the peer is served no longer.
         let posted = qp.pair.post_send(&mut qp.batch);
         qp.state = QpState::Error;
-        posted.and_then(|()| qp.pair.to_error()).map_err(|_| DeviceError::Invalid("state of the queue pair"))
+        qp.pair.to_error().and(posted).map_err(|_| DeviceError::Invalid("state of the queue pair"))
     }
 
     fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), DeviceError> {

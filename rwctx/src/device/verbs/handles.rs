@@ -290,13 +290,14 @@ impl CompletionQueue {
     /// # Errors
     /// When the queue overflowed or the device is gone.
     pub(super) fn poll(&self, to: &mut impl Extend<RawWc>) -> io::Result<usize> {
-        let mut entries = [const { MaybeUninit::<ibv_wc>::uninit() }; BATCH];
+        // Of work that failed the library fills in less than of other work: what it leaves alone are zeroes.
+        let mut entries = [const { MaybeUninit::<ibv_wc>::zeroed() }; BATCH];
         let most = i32::try_from(BATCH).expect("a batch is small");
         // SAFETY: the queue exists; `entries` has room for a batch.
         let count = unsafe { ibv_poll_cq(self.raw.as_ptr(), most, entries.as_mut_ptr().cast()) };
         let count = usize::try_from(count).map_err(|_| io::Error::other("the completion queue failed"))?;
         to.extend(entries[..count].iter().map(|entry| {
-            // SAFETY: the call filled so many, and the entry is plain numbers.
+            // SAFETY: the entry is plain numbers, all of which were set.
             let wc = unsafe { entry.assume_init_ref() };
             RawWc {
                 wr_id: wc.wr_id,
