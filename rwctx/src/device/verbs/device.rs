@@ -198,9 +198,14 @@ impl VerbsDevice {
 
     /// Ends a queue pair. The device may write to memory that its work named as long as it has it: without that certainty
     /// there is nothing to go on with.
-    fn destroy(&self, pair: QueuePair) {
-        if let Err(error) = pair.destroy() {
-            panic!("{} keeps a queue pair that was to be destroyed: {error}", self.name);
+    fn destroy(&mut self, pair: QueuePair) {
+        match pair.destroy() {
+            Ok(()) => {}
+            // The kernel took all its objects away when the hardware went: it uses none of our memory any more.
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => {
+                fail(&mut self.failure, format!("{} was removed", self.name));
+            }
+            Err(error) => panic!("{} keeps a queue pair that was to be destroyed: {error}", self.name),
         }
     }
 }
