@@ -8,7 +8,7 @@
 
 use super::ahead::{Ahead, LINE};
 use super::lanes::{FourLanes, Isa};
-use super::message::{Copied, Message, Read, Streamed};
+use super::message::{Copied, Message, Read};
 use super::params::{Form, Polynomial, fold_keys, reduction};
 use super::scalar::Scalar;
 
@@ -59,7 +59,8 @@ pub(super) fn copy_blocks<P: Polynomial, I: Isa>(
 ) {
     let (mut rest, mut rest_to) = (src, dst);
     for state in states {
-        *state = message::<P, I, Copied<'_>>(isa, init, Copied(&rest[..length], &mut rest_to[..length]));
+        *state =
+            message::<P, I, Copied<'_, false>>(isa, init, Copied(&rest[..length], &mut rest_to[..length]));
         rest = rest.get(stride..).unwrap_or_default();
         rest_to = std::mem::take(&mut rest_to).get_mut(dst_stride..).unwrap_or_default();
     }
@@ -118,7 +119,7 @@ pub(super) fn copy_blocks_by_four<P: Polynomial, I: FourLanes>(
             let sums = [(); 4].map(|()| {
                 let (from, to) = (&rest[..length], &mut rest_to[..length]);
                 let start = start::<P, I>(isa, init);
-                let sum = wide_sum::<P, I, _>(isa, start, &mut Copied(from, to));
+                let sum = wide_sum::<P, I, _>(isa, start, &mut Copied::<'_, false>(from, to));
                 rest = rest.get(stride..).unwrap_or_default();
                 rest_to = std::mem::take(&mut rest_to).get_mut(dst_stride..).unwrap_or_default();
                 sum
@@ -150,9 +151,9 @@ pub(super) fn stream_blocks<P: Polynomial, I: Isa>(
         let (from, to) = (from.split_at(head), to.split_at_mut(head));
         let lines = from.1.len() / LINE * LINE;
         let (body, tail) = (from.1.split_at(lines), to.1.split_at_mut(lines));
-        *state = message::<P, I, Copied<'_>>(isa, init, Copied(from.0, to.0));
-        *state = message::<P, I, Streamed<'_>>(isa, *state, Streamed(body.0, tail.0));
-        *state = message::<P, I, Copied<'_>>(isa, *state, Copied(body.1, tail.1));
+        *state = message::<P, I, Copied<'_, false>>(isa, init, Copied(from.0, to.0));
+        *state = message::<P, I, Copied<'_, true>>(isa, *state, Copied(body.0, tail.0));
+        *state = message::<P, I, Copied<'_, false>>(isa, *state, Copied(body.1, tail.1));
     }
 }
 

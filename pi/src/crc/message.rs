@@ -64,10 +64,10 @@ impl<'a, const FAR: bool> Message<'a> for Read<'a, FAR> {
 /// How far ahead of what is stored the memory for it is asked for: more than a group takes to come from a near cache.
 const STORED_AHEAD: usize = 1024;
 
-/// Copied on the way; both parts have one length.
-pub(super) struct Copied<'a>(pub(super) &'a [u8], pub(super) &'a mut [u8]);
+/// Copied on the way, through the caches or, whole lines, past them; both parts have one length.
+pub(super) struct Copied<'a, const STREAMED: bool>(pub(super) &'a [u8], pub(super) &'a mut [u8]);
 
-impl<'a> Message<'a> for Copied<'a> {
+impl<'a, const STREAMED: bool> Message<'a> for Copied<'a, STREAMED> {
     #[inline(always)]
     fn source(&self) -> &'a [u8] {
         self.0
@@ -76,7 +76,7 @@ impl<'a> Message<'a> for Copied<'a> {
     #[inline(always)]
     fn fetch<I: Isa>(&mut self, isa: I) {
         // Narrower vectors are folded more slowly than lines come.
-        if I::WIDE >= LINE {
+        if !STREAMED && I::WIDE >= LINE {
             let later = self.1.as_ptr().addr().wrapping_add(STORED_AHEAD);
             Ahead::new(later, ACCUMULATORS * I::WIDE).lines().for_each(|line| isa.fetch(line));
         }
@@ -92,42 +92,8 @@ impl<'a> Message<'a> for Copied<'a> {
 
     #[inline(always)]
     fn pass<I: Isa>(&mut self, isa: I, at: usize, value: I::Wide) {
-        isa.store_wide(&mut self.1[at..], value);
-    }
-
-    #[inline(always)]
-    fn narrow<I: Isa>(&mut self, isa: I) -> I::Narrow {
-        let value = isa.load(self.0);
-        isa.store(self.1, value);
-        value
-    }
-
-    #[inline(always)]
-    fn finish(self) {
-        self.1.copy_from_slice(self.0);
-    }
-}
-
-/// Copied past the caches: whole lines.
-pub(super) struct Streamed<'a>(pub(super) &'a [u8], pub(super) &'a mut [u8]);
-
-impl<'a> Message<'a> for Streamed<'a> {
-    #[inline(always)]
-    fn source(&self) -> &'a [u8] {
-        self.0
-    }
-
-    #[inline(always)]
-    fn take(&mut self, count: usize) -> Self {
-        let (now, later) = self.0.split_at(count);
-        let (now_to, later_to) = std::mem::take(&mut self.1).split_at_mut(count);
-        (self.0, self.1) = (later, later_to);
-        Self(now, now_to)
-    }
-
-    #[inline(always)]
-    fn pass<I: Isa>(&mut self, isa: I, at: usize, value: I::Wide) {
-        isa.stream_wide(&mut self.1[at..], value);
+        let to = &mut self.1[at..];
+        if STREAMED { isa.stream_wide(to, value) } else { isa.store_wide(to, value) }
     }
 
     #[inline(always)]
