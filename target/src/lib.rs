@@ -10,6 +10,7 @@ pub mod metrics;
 pub mod nvmf;
 pub mod reactor;
 pub mod request;
+pub mod reservation_store;
 pub mod scsi;
 pub mod serve;
 pub mod stats;

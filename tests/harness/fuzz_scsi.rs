@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use intact::block::Identity;
-use intact::scsi::lun::{Action, Limits, Lun, LunConfig, Response};
+use intact::scsi::lun::{Action, ChangeId, Limits, Lun, LunConfig, Response, Stored};
 use intact::scsi::medium::Medium;
 use intact::scsi::nexus::{InitiatorPort, Nexus, NexusId};
 use intact::scsi::opcodes::TaskFunctions;
@@ -39,6 +39,8 @@ struct Conversation {
     target: Target,
     medium: Medium,
     nexuses: [NexusId; 2],
+    /// What is being stored.
+    storing: Option<ChangeId>,
 }
 
 impl Conversation {
@@ -71,11 +73,21 @@ impl Conversation {
             }),
         );
         let nexuses = [0, 1].map(|number| target.attach(nexus(number)).expect("there is room"));
-        Self { target, medium, nexuses }
+        Self { target, medium, nexuses, storing: None }
     }
 
     /// Takes one step; returns what follows it in the script.
     fn step<'s>(&mut self, step: u8, tail: &'s [u8]) -> &'s [u8] {
+        const STILL_STORING: u8 = 1 << 7;
+        const CAN_NOT_STORE: u8 = 1 << 6;
+        if let Some(change) = self.storing.take_if(|_| step & STILL_STORING == 0) {
+            let stored = if step & CAN_NOT_STORE == 0 { Stored::Durably } else { Stored::Not };
+            match self.target.handle_stored(change, stored) {
+                Action::Done(response) => check_answer(&response),
+                Action::Settle { abort } => assert!(!abort.is_empty()),
+                other => panic!("a change that was stored moves nothing: {other:?}"),
+            }
+        }
         let which = usize::from(step & 1);
         match step >> 3 & 7 {
             0..=4 => return self.command(self.nexuses[which], step >> 1 & 3, tail),
@@ -117,7 +129,7 @@ impl Conversation {
         rest
     }
 
-    fn check(&self, id: NexusId, action: &Action) {
+    fn check(&mut self, id: NexusId, action: &Action) {
         let end = self.medium.blocks();
         match action {
             Action::Done(response) => check_answer(response),
@@ -134,11 +146,10 @@ impl Conversation {
                 assert!(!extents.is_empty() && extents.len() <= 256 && !self.medium.read_only());
                 assert!(extents.iter().all(|e| e.blocks > 0 && e.lba + u64::from(e.blocks) <= end));
             }
-            Action::Settle { abort, save } => {
-                assert!(!abort.contains(&id) && (save.is_some() || !abort.is_empty()));
-                if let Some(saved) = save {
-                    Reservations::restore(saved).expect("what is stored can be had again");
-                }
+            Action::Settle { abort } => assert!(!abort.contains(&id) && !abort.is_empty()),
+            Action::Store { change, saved } => {
+                Reservations::restore(saved).expect("what is stored can be had again");
+                assert!(self.storing.replace(*change).is_none(), "one change after the other");
             }
         }
     }

@@ -111,6 +111,7 @@ pub struct Volume {
     read_only: bool,
     locks: Arc<RangeLocks>,
     backend: Backend,
+    file: Option<PathBuf>,
     /// Blocks that were cut off and not emptied, because somebody used them: from this one on. Held while the size changes.
     resizing: Mutex<Option<u64>>,
     #[cfg(feature = "_fault")]
@@ -260,6 +261,10 @@ impl Volume {
     }
 
     fn assemble(config: VolumeConfig, blocks: u64, backend: Backend, locks: Arc<RangeLocks>) -> Arc<Self> {
+        let file = match config.backend {
+            BackendConfig::File { path, .. } => Some(path),
+            BackendConfig::Memory { .. } | BackendConfig::Null { .. } => None,
+        };
         Arc::new(Self {
             name: config.name,
             number: Number::take(),
@@ -270,6 +275,7 @@ impl Volume {
             read_only: config.read_only,
             locks,
             backend,
+            file,
             resizing: Mutex::new(None),
             #[cfg(feature = "_fault")]
             faults: super::fault::Faults::default(),
@@ -338,6 +344,12 @@ impl Volume {
             Backend::File(_) => BackendKind::File,
             Backend::Null(_) => BackendKind::Null,
         }
+    }
+
+    /// The file or block device that it is in, as the configuration names it.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
     }
 
     /// Whether completed writes may be lost by a power failure until a flush (the volatile write cache that hosts

@@ -9,6 +9,7 @@ use super::files::{FileState, Probe};
 use super::nqn::Serial;
 use super::reader::{Field, Section};
 use crate::block::{BackendConfig, Layout, Protection, pi_path};
+use crate::reservation_store::pr_paths;
 
 /// Longest name, in bytes.
 const NAME_MAX: usize = 64;
@@ -109,12 +110,12 @@ impl<'d> Draft<'d> {
         Some(Self { name, file, volume })
     }
 
-    /// The files that the volume uses.
+    /// The files that the volume uses, or may make.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         let Some(file) = &self.file else { return Vec::new() };
         let separate = self.volume.protection.is_some_and(|p| p.layout == Layout::Separate);
         let pi = separate.then(|| pi_path(&file.value));
-        std::iter::once(file.value.clone()).chain(pi).collect()
+        std::iter::once(file.value.clone()).chain(pi).chain(pr_paths(&file.value)).collect()
     }
 
     /// Notes that the volume's file is wrong.

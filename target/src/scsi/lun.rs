@@ -5,6 +5,7 @@
 //! SPC-4.)
 
 mod action;
+mod change;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use self::action::{Action, Limits, Response};
+use self::change::Change;
+pub use self::change::{ChangeId, Stored};
 use super::capacity;
 use super::cdb::{Command, ModeSelect, PersistentOut};
 use super::inquiry;
@@ -20,7 +23,7 @@ use super::mode::ModePages;
 use super::nexus::{Nexus, NexusId};
 use super::opcodes::{self, Operation, TaskFunctions};
 use super::ports::{TargetPort, TargetPorts};
-use super::reservations::{Outcome, Refusal, Reservations};
+use super::reservations::{Refusal, Reservations};
 use super::sense::{Sense, SenseFormat, code};
 use super::transfer::{self, Transfer};
 use super::unit_attention::{UnitAttention, UnitAttentions};
@@ -55,6 +58,9 @@ pub struct Lun {
     task_functions: TaskFunctions,
     pages: ModePages,
     reservations: Reservations,
+    /// The change of them that is being stored.
+    change: Option<Change>,
+    next_change: u64,
     nexuses: BTreeMap<NexusId, Peer>,
 }
 
@@ -82,6 +88,8 @@ impl Lun {
             task_functions: config.task_functions,
             pages,
             reservations: config.reservations,
+            change: None,
+            next_change: 0,
             nexuses: BTreeMap::new(),
         }
     }
@@ -95,12 +103,18 @@ impl Lun {
         let mut attentions = UnitAttentions::default();
         attentions.add(UnitAttention::PowerOn);
         self.reservations.attach(id, nexus);
+        if let Some(change) = &mut self.change {
+            change.attach(id, nexus);
+        }
         self.nexuses.insert(id, Peer { nexus: nexus.clone(), port, attentions });
     }
 
     /// A nexus ends: what it was to be told is forgotten, its registration is not.
     pub fn detach(&mut self, id: NexusId) {
         self.reservations.detach(id);
+        if let Some(change) = &mut self.change {
+            change.detach(id);
+        }
         self.nexuses.remove(&id);
     }
 
@@ -224,10 +238,12 @@ impl Lun {
                 (self.task_functions.answer(extended), allocation)
             }
             Command::Reserve => {
+                self.may_change()?;
                 self.reservations.reserve_legacy(id)?;
                 (Vec::new(), 0)
             }
             Command::Release => {
+                self.may_change()?;
                 self.reservations.release_legacy(id)?;
                 (Vec::new(), 0)
             }
@@ -285,16 +301,11 @@ impl Lun {
         command: &PersistentOut,
         list: &[u8],
     ) -> Result<Action, Refusal> {
+        self.may_change()?;
         let nexus = &self.nexuses.get(&id).expect(ATTACHED).nexus;
-        let Outcome { attentions, abort, save } = self.reservations.out(id, nexus, command, list)?;
-        for (other, attention) in attentions {
-            self.tell(other, attention);
-        }
-        Ok(if abort.is_empty() && save.is_none() {
-            Response::good().into()
-        } else {
-            Action::Settle { abort, save }
-        })
+        let mut reservations = self.reservations.clone();
+        let outcome = reservations.out(id, nexus, command, list)?;
+        Ok(self.change(reservations, outcome))
     }
 
     fn tell_others(&mut self, but: Option<NexusId>, attention: UnitAttention) {

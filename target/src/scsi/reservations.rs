@@ -42,7 +42,7 @@ pub struct Reservations {
 pub enum Persistence {
     /// They are gone with the process.
     Volatile,
-    /// Somebody stores each [`Saved`] before the command that caused it is answered.
+    /// Somebody stores each [`Saved`] before it takes effect and the command that caused it is answered.
     Stored,
 }
 

@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::cdb::Command;
 use super::inquiry;
-use super::lun::{Action, Lun, Response};
+use super::lun::{Action, ChangeId, Lun, Response, Stored};
 use super::luns::{LUN_MAX, LunAddress};
 use super::nexus::{Nexus, NexusId};
 use super::opcodes::{self, Operation, Profile};
@@ -30,6 +30,8 @@ pub struct Target {
     numbers: Vec<u16>,
     nexuses: BTreeMap<NexusId, Nexus>,
     next_id: u32,
+    /// Units that were inserted.
+    inserted: u32,
 }
 
 /// Nexuses of a target at most.
@@ -53,7 +55,8 @@ impl Target {
     /// A target without units.
     #[must_use]
     pub fn new(ports: Arc<TargetPorts>) -> Self {
-        Self { ports, units: BTreeMap::new(), numbers: Vec::new(), nexuses: BTreeMap::new(), next_id: 0 }
+        let (units, numbers, nexuses) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        Self { ports, units, numbers, nexuses, next_id: 0, inserted: 0 }
     }
 
     /// Adds a unit, or puts it in the place of another; hosts are told.
@@ -62,6 +65,8 @@ impl Target {
     /// For a number above [`LUN_MAX`].
     pub fn insert(&mut self, number: u16, mut unit: Lun) {
         assert!(number <= LUN_MAX, "numbers of units have 14 bits");
+        unit.number_changes_from(u64::from(self.inserted) << 32);
+        self.inserted = self.inserted.wrapping_add(1);
         self.nexuses.iter().for_each(|(id, nexus)| unit.attach(*id, nexus));
         self.units.insert(number, unit);
         self.units_changed(Some(number));
@@ -155,6 +160,13 @@ impl Target {
             Some(unit) => unit.handle_parameters(id, operation, command, list),
             None => Response::check(Sense::new(code::LOGICAL_UNIT_NOT_SUPPORTED)).into(),
         }
+    }
+
+    /// Takes what became of a change that [`Action::Store`] asked to store, and says what follows for its command.
+    pub fn handle_stored(&mut self, change: ChangeId, stored: Stored) -> Action {
+        // The unit may have gone meanwhile, or another stands in its place.
+        let taken = self.units.values_mut().find_map(|unit| unit.handle_stored(change, stored));
+        taken.unwrap_or_else(|| Response::check(Sense::new(code::LOGICAL_UNIT_NOT_SUPPORTED)).into())
     }
 
     /// The format of sense data of a unit.

@@ -1,5 +1,6 @@
 //! What follows from a command.
 
+use super::change::ChangeId;
 use crate::scsi::cdb::Command;
 use crate::scsi::nexus::NexusId;
 use crate::scsi::opcodes::Operation;
@@ -35,12 +36,17 @@ pub enum Action {
     },
     /// Give blocks back: they are as never written then. At most as many extents as the limits say, and at least one.
     Unmap(Vec<Extent>),
-    /// Abort and store, then answer GOOD; INTERNAL TARGET FAILURE when it can't be stored.
+    /// Abort, then answer GOOD.
     Settle {
-        /// Nexuses whose commands in this unit are aborted.
+        /// Nexuses whose commands in this unit are aborted, at least one.
         abort: Vec<NexusId>,
+    },
+    /// Store, then hand what became of it to [`Target::handle_stored`](crate::scsi::target::Target::handle_stored).
+    Store {
+        /// What it is to be named by then.
+        change: ChangeId,
         /// What is stored, in place of what was.
-        save: Option<Saved>,
+        saved: Box<Saved>,
     },
 }
 
@@ -116,6 +122,12 @@ impl Response {
         Self { status: Status::CheckCondition, sense: Some(sense), data: Vec::new() }
     }
 
+    /// BUSY
+    #[must_use]
+    pub const fn busy() -> Self {
+        Self { status: Status::Busy, sense: None, data: Vec::new() }
+    }
+
     /// RESERVATION CONFLICT
     #[must_use]
     pub const fn conflict() -> Self {
@@ -133,6 +145,7 @@ impl From<Refusal> for Action {
     fn from(refusal: Refusal) -> Self {
         Self::Done(match refusal {
             Refusal::Conflict => Response::conflict(),
+            Refusal::Busy => Response::busy(),
             Refusal::Check(sense) => Response::check(sense),
         })
     }

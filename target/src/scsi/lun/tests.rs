@@ -3,7 +3,7 @@ use t10pi::{Format, Guard, PiType};
 
 use super::*;
 use crate::scsi::nexus::InitiatorPort;
-use crate::scsi::reservations::Persistence;
+use crate::scsi::reservations::{Persistence, Saved};
 use crate::scsi::status::Status;
 use crate::scsi::transfer::Work;
 use crate::scsi::unmap::Extent;
@@ -172,11 +172,10 @@ fn reservations_keep_others_out_and_those_who_lose_them_are_told() {
     assert_eq!(status(&mut unit, B, &MODE_SELECT, &D_SENSE), Status::ReservationConflict);
     assert!(matches!(run(&mut unit, A, &WRITE, &[]), Action::Transfer(_)));
     let _ = reserve_out(&mut unit, B, register, 0, [0, 0xB], 0);
-    let Action::Settle { abort, save } = reserve_out(&mut unit, B, preempt_and_abort, 3, [0xB, 0xA], 0)
-    else {
+    let Action::Settle { abort } = reserve_out(&mut unit, B, preempt_and_abort, 3, [0xB, 0xA], 0) else {
         panic!("commands of the other are to be aborted")
     };
-    assert_eq!((abort, save), (vec![A], None));
+    assert_eq!(abort, [A]);
     assert_eq!(done(run(&mut unit, A, &READ, &[])).sense, Some(code::REGISTRATIONS_PREEMPTED.into()));
     assert_eq!(status(&mut unit, A, &READ, &[]), Status::ReservationConflict);
     assert_eq!(status(&mut unit, A, &TEST_UNIT_READY, &[]), Status::Good);
@@ -198,14 +197,81 @@ fn a_list_that_is_on_its_way_meets_the_reservations_of_its_arrival() {
     assert_eq!(done(unit.handle_parameters(B, operation, &command, &D_SENSE)), Response::good());
 }
 
+/// A unit whose reservations can be stored.
+fn storing() -> Lun {
+    unit_on(Medium::new(8, 512, None).unwrap(), Persistence::Stored)
+}
+
+fn to_store(action: Action) -> (ChangeId, Saved) {
+    match action {
+        Action::Store { change, saved } => (change, *saved),
+        other => panic!("nothing to store: {other:?}"),
+    }
+}
+
 #[test]
-fn what_outlives_a_restart_is_stored_before_the_answer() {
-    let mut unit = unit_on(Medium::new(8, 512, None).unwrap(), Persistence::Stored);
-    let Action::Settle { abort, save: Some(saved) } = reserve_out(&mut unit, A, 0, 0, [0, 0xA], 1) else {
-        panic!("the registration is to be stored")
-    };
-    assert!(abort.is_empty() && !saved.is_empty());
+fn what_outlives_a_restart_is_stored_before_it_takes_effect() {
+    let mut unit = storing();
+    let (change, saved) = to_store(reserve_out(&mut unit, A, 0, 0, [0, 0xA], 1));
     assert_eq!(unit_keys(&Reservations::restore(&saved).unwrap()), [0xA]);
+    // Until then it is as before, and can't be changed by others.
+    assert!(unit_keys(&unit.reservations).is_empty());
+    let busy = |action| matches!(action, Action::Done(answer) if answer == Response::busy());
+    assert!(busy(reserve_out(&mut unit, B, 0, 0, [0, 0xB], 0)));
+    for cdb in [[0x16, 0, 0, 0, 0, 0], [0x17, 0, 0, 0, 0, 0]] {
+        assert_eq!(status(&mut unit, B, &cdb, &[]), Status::Busy);
+    }
+    assert!(matches!(run(&mut unit, B, &WRITE, &[]), Action::Transfer(_)));
+    assert_eq!(done(unit.handle_stored(change, Stored::Durably).unwrap()), Response::good());
+    assert_eq!(unit_keys(&unit.reservations), [0xA]);
+    assert!(unit.handle_stored(change, Stored::Durably).is_none(), "once");
+}
+
+#[test]
+fn what_can_not_be_stored_has_changed_nothing() {
+    let mut unit = storing();
+    let (change, _) = to_store(reserve_out(&mut unit, A, 0, 0, [0, 0xA], 1));
+    let failed = done(unit.handle_stored(change, Stored::Not).unwrap());
+    assert_eq!(failed.sense, Some(code::INTERNAL_TARGET_FAILURE.into()));
+    let report = unit.reservations.report(crate::scsi::cdb::StatusOf::Keys);
+    assert_eq!(report, [0; 8], "neither a key nor a generation");
+    assert_eq!(unit.reservations.report(crate::scsi::cdb::StatusOf::Capabilities)[3] & 1, 0, "PTPL_A");
+    // Of a change that takes a registration away, too: nobody is told, nobody loses anything.
+    let (change, _) = to_store(reserve_out(&mut unit, A, 0, 0, [0, 0xA], 1));
+    let _ = unit.handle_stored(change, Stored::Durably);
+    let (change, _) = to_store(reserve_out(&mut unit, B, 0, 0, [0, 0xB], 1));
+    let _ = unit.handle_stored(change, Stored::Durably);
+    let (change, _) = to_store(reserve_out(&mut unit, B, 5, 0, [0xB, 0xA], 0));
+    let _ = unit.handle_stored(change, Stored::Not);
+    assert_eq!(unit_keys(&unit.reservations), [0xA, 0xB]);
+    assert_eq!(status(&mut unit, A, &TEST_UNIT_READY, &[]), Status::Good);
+    let (change, _) = to_store(reserve_out(&mut unit, B, 5, 0, [0xB, 0xA], 0));
+    let Some(Action::Settle { abort }) = unit.handle_stored(change, Stored::Durably) else {
+        panic!("commands of the other are to be aborted")
+    };
+    assert_eq!((abort, unit_keys(&unit.reservations)), (vec![A], vec![0xB]));
+    assert_eq!(
+        done(run(&mut unit, A, &TEST_UNIT_READY, &[])).sense,
+        Some(code::REGISTRATIONS_PREEMPTED.into())
+    );
+}
+
+#[test]
+fn a_nexus_that_comes_or_goes_while_its_change_is_stored_is_found_again() {
+    let mut unit = storing();
+    let (change, _) = to_store(reserve_out(&mut unit, A, 0, 0, [0, 0xA], 1));
+    unit.detach(A);
+    let again = NexusId(3);
+    unit.attach(again, &nexus(A));
+    let _ = run(&mut unit, again, &TEST_UNIT_READY, &[]);
+    let _ = unit.handle_stored(change, Stored::Durably);
+    // Exclusive access for registrants: who came again is the one.
+    let (change, _) = to_store(reserve_out(&mut unit, again, 1, 6, [0xA, 0], 0));
+    unit.reset();
+    let _ = unit.handle_stored(change, Stored::Durably);
+    let _ = (run(&mut unit, again, &TEST_UNIT_READY, &[]), run(&mut unit, B, &TEST_UNIT_READY, &[]));
+    assert!(matches!(run(&mut unit, again, &READ, &[]), Action::Transfer(_)));
+    assert_eq!(status(&mut unit, B, &READ, &[]), Status::ReservationConflict);
 }
 
 /// The keys that a unit with these reservations reports.
@@ -289,8 +355,15 @@ proptest! {
         commands in prop::collection::vec((any::<bool>(), cdbs(), lists()), 1..40),
     ) {
         let mut unit = unit_on(medium, Persistence::Stored);
+        let mut waiting = None;
         for (first, cdb, list) in commands {
             let id = if first { A } else { B };
+            // What is stored takes as long as other commands do.
+            if let Some(change) = waiting.take_if(|_| first) {
+                let stored = if cdb.len() % 2 == 0 { Stored::Durably } else { Stored::Not };
+                let action = unit.handle_stored(change, stored);
+                prop_assert!(matches!(action, Some(Action::Done(_) | Action::Settle { .. })));
+            }
             let read = opcodes::parse(&cdb, medium.profile());
             let action = match unit.handle_command(id, &cdb, &[0, 300]) {
                 Action::Fetch { operation, command, length } => {
@@ -321,11 +394,11 @@ proptest! {
                 Action::Flush { lba, blocks } => {
                     prop_assert!(lba + u64::from(blocks) <= medium.blocks());
                 }
-                Action::Settle { abort, save } => {
-                    prop_assert!(!abort.contains(&id) && (save.is_some() || !abort.is_empty()));
-                    if let Some(saved) = save {
-                        prop_assert!(Reservations::restore(&saved).is_ok());
-                    }
+                Action::Settle { abort } => prop_assert!(!abort.contains(&id) && !abort.is_empty()),
+                Action::Store { change, saved } => {
+                    prop_assert!(Reservations::restore(&saved).is_ok());
+                    prop_assert!(waiting.is_none(), "one after the other");
+                    waiting = Some(change);
                 }
                 Action::Fetch { .. } => prop_assert!(false, "a list is fetched once"),
             }

@@ -14,7 +14,7 @@ pub struct Outcome {
     pub attentions: Vec<(NexusId, UnitAttention)>,
     /// Nexuses whose commands in this unit are to be aborted before the answer.
     pub abort: Vec<NexusId>,
-    /// What is to be stored before the answer, in place of what was stored before.
+    /// What is to be stored before the change takes effect, in place of what was stored before.
     pub save: Option<Saved>,
 }
 
@@ -23,6 +23,8 @@ pub struct Outcome {
 pub enum Refusal {
     /// RESERVATION CONFLICT
     Conflict,
+    /// BUSY: another change is being stored.
+    Busy,
     /// CHECK CONDITION
     Check(Sense),
 }

@@ -74,7 +74,7 @@ impl Default for Saved {
 
 impl Reservations {
     /// What is to be kept.
-    pub(super) fn saved(&self) -> Saved {
+    pub(crate) fn saved(&self) -> Saved {
         let registrations = self.registrations.iter().map(|registration| SavedRegistration {
             key: format!("{:016x}", registration.key),
             nexus: registration.nexus.clone(),

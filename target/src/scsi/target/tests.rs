@@ -123,6 +123,44 @@ fn nexuses_are_limited_and_there_is_one_of_each() {
 }
 
 #[test]
+fn a_change_is_stored_for_the_unit_that_made_it_and_no_other() {
+    let mut target = target();
+    let id = target.attach(nexus(0)).unwrap();
+    let mut register = |target: &mut Target| {
+        let storing = Lun::new(LunConfig {
+            medium: Medium::new(8, 512, None).unwrap(),
+            identity: Identity::new("iqn.x:t", "disk0", None, None),
+            ports: Arc::clone(&target.ports),
+            limits: Limits::new(512, 1 << 20),
+            task_functions: TaskFunctions::default(),
+            reservations: Reservations::new(Persistence::Stored),
+        });
+        target.insert(0, storing);
+        let _ = run(target, id, lun(0), &TEST_UNIT_READY);
+        let cdb = [0x5F, 0, 0, 0, 0, 0, 0, 0, 24, 0];
+        let Action::Fetch { operation, command, .. } = target.handle_command(id, lun(0), &cdb) else {
+            panic!("a list is to be fetched")
+        };
+        let mut list = [0; 24];
+        (list[15], list[20]) = (7, 1);
+        let Action::Store { change, .. } = target.handle_parameters(id, lun(0), operation, &command, &list)
+        else {
+            panic!("a registration is to be stored")
+        };
+        change
+    };
+    let first = register(&mut target);
+    let second = register(&mut target);
+    let answer = |action| match action {
+        Action::Done(response) => response,
+        other => panic!("not done: {other:?}"),
+    };
+    let gone = answer(target.handle_stored(first, Stored::Durably));
+    assert_eq!(gone.sense, Some(code::LOGICAL_UNIT_NOT_SUPPORTED.into()));
+    assert_eq!(answer(target.handle_stored(second, Stored::Durably)), Response::good());
+}
+
+#[test]
 fn a_list_for_a_unit_that_has_gone_is_answered() {
     let mut target = target();
     let unit = unit(&target);
