@@ -98,6 +98,22 @@ pub enum Command {
         /// NUMBER OF LOGICAL BLOCKS; 0: up to the last one.
         blocks: u32,
     },
+    /// PRE-FETCH
+    Prefetch {
+        /// LOGICAL BLOCK ADDRESS
+        lba: u64,
+        /// PREFETCH LENGTH; 0: up to the last one.
+        blocks: u32,
+    },
+    /// GET LBA STATUS
+    LbaStatus {
+        /// STARTING LOGICAL BLOCK ADDRESS
+        lba: u64,
+        /// ALLOCATION LENGTH
+        allocation: usize,
+    },
+    /// START STOP UNIT: the unit is to be ready, which it always is.
+    StartUnit,
     /// UNMAP
     Unmap {
         /// PARAMETER LIST LENGTH

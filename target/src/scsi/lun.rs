@@ -18,6 +18,7 @@ pub use self::change::{ChangeId, Stored};
 use super::capacity;
 use super::cdb::{Command, ModeSelect, PersistentOut};
 use super::inquiry;
+use super::lba_status;
 use super::medium::Medium;
 use super::mode::ModePages;
 use super::nexus::{Nexus, NexusId};
@@ -213,7 +214,7 @@ impl Lun {
         numbers: &[u16],
     ) -> Result<Action, Refusal> {
         let (data, allocation) = match *command {
-            Command::TestUnitReady => (Vec::new(), 0),
+            Command::TestUnitReady | Command::StartUnit => (Vec::new(), 0),
             Command::RequestSense { format, allocation } => (self.request_sense(id, format), allocation),
             Command::Inquiry { page, allocation } => (self.inquiry(id, page)?, allocation),
             Command::ReportLuns { select, allocation } => {
@@ -257,6 +258,12 @@ impl Lun {
                 transfer::check_range(lba, u64::from(blocks), &self.medium)?;
                 return Ok(Action::Flush { lba, blocks });
             }
+            Command::Prefetch { lba, blocks } => {
+                transfer::check_range(lba, u64::from(blocks), &self.medium)?;
+                // GOOD, and not CONDITION MET: no block is held in a cache for it.
+                (Vec::new(), 0)
+            }
+            Command::LbaStatus { lba, allocation } => (lba_status::report(lba, &self.medium)?, allocation),
             Command::Unmap { .. } => {
                 transfer::check_writable(&self.medium, &self.pages)?;
                 let extents = unmap::extents(list, &self.medium, &self.limits)?;

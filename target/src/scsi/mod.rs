@@ -12,6 +12,7 @@ pub mod capacity;
 pub mod cdb;
 mod failure;
 pub mod inquiry;
+pub mod lba_status;
 pub mod lun;
 pub mod luns;
 pub mod medium;

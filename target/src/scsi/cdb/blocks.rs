@@ -3,6 +3,7 @@
 use t10pi::scsi::{ByteCheck, Cdb, Command as Kind};
 
 use super::Command;
+use super::control::allocation;
 use crate::scsi::big_endian::{u16_at, u32_at, u64_at};
 use crate::scsi::sense::{Sense, code};
 
@@ -74,6 +75,18 @@ pub(in crate::scsi) fn synchronize_cache_10(cdb: &[u8]) -> Parsed {
 
 pub(in crate::scsi) fn synchronize_cache_16(cdb: &[u8]) -> Parsed {
     Ok(Command::SynchronizeCache { lba: u64_at(cdb, 2), blocks: u32_at(cdb, 10) })
+}
+
+pub(in crate::scsi) fn prefetch_10(cdb: &[u8]) -> Parsed {
+    Ok(Command::Prefetch { lba: u64::from(u32_at(cdb, 2)), blocks: u32::from(u16_at(cdb, 7)) })
+}
+
+pub(in crate::scsi) fn prefetch_16(cdb: &[u8]) -> Parsed {
+    Ok(Command::Prefetch { lba: u64_at(cdb, 2), blocks: u32_at(cdb, 10) })
+}
+
+pub(in crate::scsi) fn lba_status(cdb: &[u8]) -> Parsed {
+    Ok(Command::LbaStatus { lba: u64_at(cdb, 2), allocation: allocation(cdb, 10) })
 }
 
 pub(in crate::scsi) fn unmap(cdb: &[u8]) -> Parsed {

@@ -156,6 +156,16 @@ pub(in crate::scsi) fn report_task_functions(cdb: &[u8]) -> Parsed {
     Ok(Command::ReportTaskFunctions { extended: cdb[2] & 1 << 7 != 0, allocation })
 }
 
-fn allocation(cdb: &[u8], at: usize) -> usize {
+pub(in crate::scsi) fn start_stop_unit(cdb: &[u8]) -> Parsed {
+    const START: u8 = 1 << 0;
+    // It is never stopped: what it would have to refuse then, other hosts need.
+    if cdb[4] & START == 0 {
+        return Err(Sense::in_cdb(4, Some(0)));
+    }
+    Ok(Command::StartUnit)
+}
+
+/// An allocation length of 32 bits.
+pub(super) fn allocation(cdb: &[u8], at: usize) -> usize {
     usize::try_from(u32_at(cdb, at)).expect("an address has at least 32 bits")
 }

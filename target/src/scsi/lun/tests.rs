@@ -116,6 +116,41 @@ fn blocks_are_moved_flushed_and_given_back_by_somebody_else() {
 }
 
 #[test]
+fn a_unit_is_asked_for_what_it_need_not_do() {
+    let mut unit = unit();
+    let out = Some(code::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE.into());
+    // Blocks are not fetched ahead, but those that there are not are refused; with IMMED and GROUP NUMBER, too.
+    for (lba, blocks, expected) in [
+        (0, 1, None),
+        (0, 0, None),
+        ((1 << 20) - 1, 1, None),
+        ((1 << 20) - 1, 2, out),
+        ((1 << 20) + 1, 0, out),
+    ] {
+        let [_, a, b, c] = u32::to_be_bytes(lba);
+        let short = done(run(&mut unit, A, &[0x34, 0x02, 0, a, b, c, 3, 0, blocks, 0], &[]));
+        let long = [0x90, 0, 0, 0, 0, 0, 0, a, b, c, 0, 0, 0, blocks, 3, 0];
+        assert_eq!((short.sense, done(run(&mut unit, A, &long, &[])).sense), (expected, expected));
+    }
+    let mut status_of = [0x9E, 0x12, 0, 0, 0, 0, 0, 0x0F, 0xFF, 0xFF, 0, 0, 0, 24, 0, 0];
+    assert_eq!(
+        done(run(&mut unit, A, &status_of, &[])).data[8..20],
+        [0, 0, 0, 0, 0, 0x0F, 0xFF, 0xFF, 0, 0, 0, 1]
+    );
+    status_of[7] = 0x10;
+    assert_eq!(done(run(&mut unit, A, &status_of, &[])).sense, out);
+    // It is started, also without waiting; it can't be stopped, ejected or put to sleep.
+    for immediately in [0, 1] {
+        assert_eq!(status(&mut unit, A, &[0x1B, immediately, 0, 0, 0x01, 0], &[]), Status::Good);
+        let refused =
+            |unit: &mut Lun, byte| done(run(unit, A, &[0x1B, immediately, 0, 0, byte, 0], &[])).sense;
+        assert_eq!(refused(&mut unit, 0x00), Some(Sense::in_cdb(4, Some(0))));
+        assert_eq!(refused(&mut unit, 0x03), Some(Sense::in_cdb(4, Some(1))), "LOEJ");
+        assert_eq!(refused(&mut unit, 0x31), Some(Sense::in_cdb(4, Some(5))), "POWER CONDITION");
+    }
+}
+
+#[test]
 fn what_waits_is_told_before_a_command_and_by_request_sense() {
     let mut unit = unit();
     unit.resize(1 << 21);
@@ -287,6 +322,7 @@ fn allocation(command: &Command) -> usize {
         | Command::Inquiry { allocation, .. }
         | Command::ReportLuns { allocation, .. }
         | Command::ReadCapacity16 { allocation }
+        | Command::LbaStatus { allocation, .. }
         | Command::ReportPortGroups { allocation, .. }
         | Command::ReportOpcodes { allocation, .. }
         | Command::ReportTaskFunctions { allocation, .. }

@@ -87,7 +87,7 @@ macro_rules! operation {
 
 /// All commands; those of one operation code stand together.
 #[rustfmt::skip]
-pub(super) static OPERATIONS: [Operation; 53] = [
+pub(super) static OPERATIONS: [Operation; 57] = [
     operation!(All, 0x00, None, "TEST UNIT READY", Status, &[0, 0, 0, 0, 0, 0], &[], control::test_unit_ready),
     operation!(All, REQUEST_SENSE, None, "REQUEST SENSE", Free, &[0, 1, 0, 0, ALL, 0], &[], control::request_sense),
     operation!(All, INQUIRY, None, "INQUIRY", Free, &[0, 1, ALL, ALL, ALL, 0], &[], control::inquiry),
@@ -99,6 +99,8 @@ pub(super) static OPERATIONS: [Operation; 53] = [
     operation!(Disks, 0x5A, None, "MODE SENSE (10)", Read, &[0, 0x18, ALL, ALL, 0, 0, 0, ALL, ALL, 0], &[], control::mode_sense),
     operation!(Disks, 0x25, None, "READ CAPACITY (10)", Free, &[0; 10], &[], control::read_capacity_10),
     operation!(Disks, 0x9E, Some(0x10), "READ CAPACITY (16)", Free, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ALL, ALL, ALL, ALL, 0, 0], &[], control::read_capacity_16),
+    operation!(Disks, 0x9E, Some(0x12), "GET LBA STATUS", Read, &[0, 0, ALL, ALL, ALL, ALL, ALL, ALL, ALL, ALL, ALL, ALL, ALL, ALL, 0, 0], &[], blocks::lba_status),
+    operation!(Disks, 0x1B, None, "START STOP UNIT", Free, &[0, 0x01, 0, 0, 0x05, 0], &[(1, 0x01), (4, 0x04)], control::start_stop_unit),
     operation!(Disks, 0xA3, Some(0x0A), "REPORT TARGET PORT GROUPS", Free, maintenance_in!(0xE0, 0, 0), &[], control::report_port_groups),
     operation!(Disks, 0xA3, Some(0x0C), "REPORT SUPPORTED OPERATION CODES", Status, maintenance_in!(0, 0x87, ALL), &[], control::report_opcodes),
     operation!(Disks, 0xA3, Some(0x0D), "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", Status, maintenance_in!(0, 0x80, 0), &[], control::report_task_functions),
@@ -138,6 +140,8 @@ pub(super) static OPERATIONS: [Operation; 53] = [
     operation!(Disks, 0x89, None, "COMPARE AND WRITE", Write, &[0, WRITE, ALL, ALL, ALL, ALL, ALL, ALL, ALL, ALL, 0, 0, 0, ALL, GROUP, 0], GROUP_16, blocks::parse),
     operation!(Disks, 0x35, None, "SYNCHRONIZE CACHE (10)", Write, cdb10!(0x02), &[(1, 0x02), (6, GROUP)], blocks::synchronize_cache_10),
     operation!(Disks, 0x91, None, "SYNCHRONIZE CACHE (16)", Write, cdb16!(0x02), &[(1, 0x02), (14, GROUP)], blocks::synchronize_cache_16),
+    operation!(Disks, 0x34, None, "PRE-FETCH (10)", Read, cdb10!(0x02), &[(1, 0x02), (6, GROUP)], blocks::prefetch_10),
+    operation!(Disks, 0x90, None, "PRE-FETCH (16)", Read, cdb16!(0x02), &[(1, 0x02), (14, GROUP)], blocks::prefetch_16),
     operation!(Disks, 0x42, None, "UNMAP", Write, &[0, 0, 0, 0, 0, 0, GROUP, ALL, ALL, 0], GROUP_10, blocks::unmap),
 
     operation!(Type2Disks, 0x7F, Some(0x09), "READ (32)", Read, cdb32!(READ), &[(10, RARC), (6, GROUP)], blocks::parse),

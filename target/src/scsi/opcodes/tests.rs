@@ -135,7 +135,7 @@ fn one_command_is_reported_with_the_bits_that_it_uses() {
     assert_eq!(long[4..16], [0x7F, 0, 0, 0, 0, 0, 0, 0x18, 0, 0x0B, 0xF8, 0]);
     // What is not there.
     assert_eq!(ask(ReportingOptions::Code, 0x04, 0).unwrap(), [0, 1, 0, 0]);
-    assert_eq!(ask(ReportingOptions::CodeAndAction, 0x9E, 0x12).unwrap(), [0, 1, 0, 0]);
+    assert_eq!(ask(ReportingOptions::CodeAndAction, 0x9E, 0x13).unwrap(), [0, 1, 0, 0]);
     assert_eq!(ask(ReportingOptions::Either, 0x28, 1).unwrap(), [0, 1, 0, 0]);
     // Options that don't fit.
     assert_eq!(ask(ReportingOptions::Code, 0x9E, 0), Err(Sense::in_cdb(2, Some(2))));
@@ -171,12 +171,19 @@ fn each_command_is_for_reservations_what_the_standards_tables_say() {
             rows.map(|operation| without_form(operation.name)).collect();
         names.into_iter().collect::<Vec<_>>()
     };
-    let free = ["INQUIRY", "READ CAPACITY", "REPORT LUNS", "REPORT TARGET PORT GROUPS", "REQUEST SENSE"];
+    let free = [
+        "INQUIRY",
+        "READ CAPACITY",
+        "REPORT LUNS",
+        "REPORT TARGET PORT GROUPS",
+        "REQUEST SENSE",
+        "START STOP UNIT",
+    ];
     assert_eq!(of(Access::Free), free);
     let status =
         ["REPORT SUPPORTED OPERATION CODES", "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", "TEST UNIT READY"];
     assert_eq!(of(Access::Status), status);
-    assert_eq!(of(Access::Read), ["MODE SENSE", "READ", "VERIFY"]);
+    assert_eq!(of(Access::Read), ["GET LBA STATUS", "MODE SENSE", "PRE-FETCH", "READ", "VERIFY"]);
     let write = [
         "COMPARE AND WRITE",
         "MODE SELECT",
