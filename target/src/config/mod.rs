@@ -146,12 +146,11 @@ fn volumes<'d>(root: &mut Section<'d, '_>, folder: &Path, probe: Probe<'_>) -> V
         if volume.uuid().is_some() && volumes.iter().any(|other| other.uuid() == volume.uuid()) {
             volume.name.report(format!("{:?} has the UUID of an earlier volume", volume.name.value));
         }
-        for file in volume.files() {
-            if files.contains(&file) {
-                volume.report_file(format!("{} is used by an earlier volume", file.display()));
-            }
-            files.push(file);
+        let own = volume.files();
+        if let Some(file) = own.iter().find(|file| files.contains(file)) {
+            volume.report_file(format!("{} is used by an earlier volume", file.display()));
         }
+        files.extend(own);
         volumes.push(volume);
     }
     volumes

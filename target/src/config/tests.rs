@@ -361,6 +361,10 @@ fn each_mistake_has_its_message_and_place() {
             &["7:8: volume[1].file: /etc/intact/full.img.pi is used by an earlier volume"],
         ),
         (
+            "[[volume]]\nname = \"a\"\nfile = \"full.img.pr.new\"\nsize = 4096\n[[volume]]\nname = \"b\"\nfile = \"full.img\"\n",
+            &["7:8: volume[1].file: /etc/intact/full.img.pr.new is used by an earlier volume"],
+        ),
+        (
             "[[volume]]\nname = \"a\"\nmemory = 4096\n[[volume]]\nname = \"a\"\nmemory = 4096\n",
             &["5:8: volume[1].name: \"a\" is the name of an earlier volume, too"],
         ),

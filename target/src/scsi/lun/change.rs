@@ -6,7 +6,7 @@
 
 use super::{Action, Lun, Response};
 use crate::scsi::nexus::{Nexus, NexusId};
-use crate::scsi::reservations::{Outcome, Refusal, Reservations, Saved};
+use crate::scsi::reservations::{Outcome, Refusal, Reservations};
 use crate::scsi::sense::{Sense, code};
 use crate::scsi::unit_attention::UnitAttention;
 

@@ -398,7 +398,8 @@ proptest! {
             if let Some(change) = waiting.take_if(|_| first) {
                 let stored = if cdb.len() % 2 == 0 { Stored::Durably } else { Stored::Not };
                 let action = unit.handle_stored(change, stored);
-                prop_assert!(matches!(action, Some(Action::Done(_) | Action::Settle { .. })));
+                let ended = matches!(action, Some(Action::Done(_) | Action::Settle { .. }));
+                prop_assert!(ended);
             }
             let read = opcodes::parse(&cdb, medium.profile());
             let action = match unit.handle_command(id, &cdb, &[0, 300]) {

@@ -126,7 +126,7 @@ fn nexuses_are_limited_and_there_is_one_of_each() {
 fn a_change_is_stored_for_the_unit_that_made_it_and_no_other() {
     let mut target = target();
     let id = target.attach(nexus(0)).unwrap();
-    let mut register = |target: &mut Target| {
+    let register = |target: &mut Target| {
         let storing = Lun::new(LunConfig {
             medium: Medium::new(8, 512, None).unwrap(),
             identity: Identity::new("iqn.x:t", "disk0", None, None),
