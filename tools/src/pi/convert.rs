@@ -1,33 +1,46 @@
 //! `intact-pi insert` and `intact-pi strip`: from a plain image to an interleaved one and back.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Read, Seek, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use t10pi::Checks;
+use intact::block::pi_path;
+use t10pi::{PiContext, PiMismatch};
 
 use super::Outcome;
-use super::error::{PiError, system};
-use super::format::{CheckArgs, FormatArgs, LayoutName, TagArgs};
-use super::image::{Access, Blocks, CHUNK, Image, open_source, whole_blocks};
+use super::checks::{CheckArgs, Comparison};
+use super::counted::Counted;
+use super::error::PiError;
+use super::format::{FormatArgs, LayoutName, TagArgs};
+use super::image::{Blocks, Image, bytes, chunk, has_pi};
+use super::interrupt::Interrupt;
+use super::name::Name;
+use super::new_file::NewFile;
 use super::progress::Progress;
+use super::source::{Access, Kinds, Source};
 
 /// Arguments of `intact-pi insert`.
 #[derive(Debug, Args)]
 pub struct Insert {
-    /// The plain image, a file or a block device
+    /// The plain image, a file or a block device. If there is a FILE.pi, blocks are checked against it and its metadata is
+    /// what is inserted; otherwise, tuples are made
     #[arg(long)]
     pub file: PathBuf,
-    /// The interleaved image that is made
+    /// The interleaved image that is made, if every block passes; a file that does not exist yet
     #[arg(long)]
     pub out: PathBuf,
+    /// Make new tuples although there is a FILE.pi: they vouch for the data as it is now, damaged or not
+    #[arg(long)]
+    pub ignore_pi: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "the flags say it")]
     pub format: FormatArgs,
     #[command(flatten)]
     #[allow(missing_docs, reason = "the flags say it")]
     pub tags: TagArgs,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "the flags say it")]
+    pub checks: CheckArgs,
 }
 
 /// Arguments of `intact-pi strip`.
@@ -36,7 +49,7 @@ pub struct Strip {
     /// The interleaved image, a file or a block device
     #[arg(long)]
     pub file: PathBuf,
-    /// The plain image that is made, if every block passes
+    /// The plain image that is made, if every block passes; a file that does not exist yet
     #[arg(long)]
     pub out: PathBuf,
     #[command(flatten)]
@@ -50,119 +63,187 @@ pub struct Strip {
     pub checks: CheckArgs,
 }
 
-pub(super) fn insert(arguments: &Insert, out: &mut impl Write) -> Result<Outcome, PiError> {
-    let (format, pi_type) = arguments.format.build()?;
-    let path = &arguments.file;
-    let mut file = open_source(path)?;
-    let block_size = format.block_size();
-    let blocks = whole_blocks(path, &file, block_size.into(), 0)?;
-    file.rewind().map_err(system("read", path))?;
-    let progress = Progress::new(blocks * u64::from(block_size));
-    let chunk = (CHUNK as u64 / u64::from(block_size)).max(1);
-    make(&arguments.out, |to, writer| {
-        let mut lba = 0;
-        while lba < blocks {
-            let count = chunk.min(blocks - lba);
-            let mut data = vec![0; bytes(count, block_size as usize)];
-            file.read_exact(&mut data).map_err(system("read", path))?;
-            let pi = arguments.tags.context(&format, pi_type, Checks::NONE, 0, lba)?;
-            let mut stream = vec![0; bytes(count, format.interleaved_block_size())];
-            pi.insert(&[&data], &mut [&mut stream]);
-            writer.write_all(&stream).map_err(system("write", to))?;
-            progress.add(data.len() as u64);
-            lba += count;
-        }
-        Ok(Outcome::Good)
-    })?;
-    drop(progress);
-    report(out, &format!("{}: {blocks} blocks of {block_size} bytes protected", arguments.out.display()))?;
-    Ok(Outcome::Good)
-}
-
-pub(super) fn strip(arguments: &Strip, out: &mut impl Write) -> Result<Outcome, PiError> {
-    let path = &arguments.file;
-    let image = Image::open(path, LayoutName::Interleaved, &arguments.format, Access::Read)?;
-    let (checks, mask) = arguments.checks.checks(&arguments.tags)?;
-    let block_size = image.format.block_size();
-    let progress = Progress::new(image.blocks * u64::from(block_size));
-    let mut bad = None;
-    let outcome = make(&arguments.out, |to, writer| {
-        let mut lba = 0;
-        while lba < image.blocks {
-            let count = image.chunk().min(image.blocks - lba);
-            let Blocks::Interleaved(stream) = image.read(lba, count)? else {
-                unreachable!("it was opened as interleaved");
-            };
-            let pi = arguments.tags.context(&image.format, image.pi_type, checks, mask, lba)?;
-            let mut data = vec![0; bytes(count, block_size as usize)];
-            if let Err(mismatch) = pi.strip(&[&stream], &mut [&mut data]) {
-                bad = Some((lba + mismatch.block, mismatch));
-                return Ok(Outcome::Bad);
-            }
-            writer.write_all(&data).map_err(system("write", to))?;
-            progress.add(data.len() as u64);
-            lba += count;
-        }
-        Ok(Outcome::Good)
-    })?;
-    drop(progress);
-    match bad {
-        Some((lba, mismatch)) => report(
-            out,
-            &format!(
-                "block {lba}: {} is {:#x}, expected {:#x}; {} was not made",
-                mismatch.field,
-                mismatch.actual,
-                mismatch.expected,
-                arguments.out.display()
-            ),
-        )?,
-        None => report(
-            out,
-            &format!("{}: {} blocks checked and stripped", arguments.out.display(), image.blocks),
-        )?,
-    }
-    Ok(outcome)
-}
-
-fn bytes(count: u64, size: usize) -> usize {
-    usize::try_from(count).expect("a chunk fits into memory") * size
-}
-
-fn report(out: &mut impl Write, line: &str) -> Result<(), PiError> {
-    writeln!(out, "{line}").map_err(system("write to", "standard output".as_ref()))
-}
-
-/// Makes `path` by `fill`. It exists only when it is complete and good: until then it has another name.
-fn make(
-    path: &Path,
-    fill: impl FnOnce(&Path, &mut BufWriter<File>) -> Result<Outcome, PiError>,
+pub(super) fn insert(
+    arguments: &Insert,
+    interrupt: &Interrupt,
+    out: &mut impl Write,
 ) -> Result<Outcome, PiError> {
-    if path.exists() {
-        return Err(PiError::Exists { path: path.to_owned() });
+    if !arguments.ignore_pi && has_pi(&arguments.file)? {
+        return join(arguments, interrupt, out);
     }
-    let mut unfinished = path.as_os_str().to_owned();
-    unfinished.push(".new");
-    let unfinished = PathBuf::from(unfinished);
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(&unfinished)
-        .map_err(system("make", &unfinished))?;
-    let mut writer = BufWriter::with_capacity(CHUNK, file);
-    let made = fill(&unfinished, &mut writer).and_then(|outcome| {
-        let write = system("write", &unfinished);
-        let file = writer.into_inner().map_err(|error| write(error.into_error()))?;
-        file.sync_all().map_err(&write)?;
-        if outcome == Outcome::Good {
-            std::fs::rename(&unfinished, path).map_err(system("rename to", path))?;
+    if arguments.checks.is_given() {
+        let why = "--checks and --app-tag-mask go with an image that has a FILE.pi: there is nothing to check without";
+        return Err(PiError::Flags(why.to_owned()));
+    }
+    let (format, pi_type) = arguments.format.build()?;
+    arguments.tags.refuse_escapes(&format, pi_type)?;
+    let source = Source::open(&arguments.file, Access::Read, Kinds::Image)?.lock(Access::Read)?;
+    let block_size = format.block_size() as usize;
+    let blocks = source.blocks(block_size as u64, 0)?;
+    let mut file = create(&arguments.out, &source)?;
+    let progress = Progress::new(blocks * block_size as u64);
+    let mut lba = 0;
+    while lba < blocks {
+        go_on(interrupt, &arguments.out)?;
+        let count = chunk(&format).min(blocks - lba);
+        let mut data = vec![0; bytes(count, block_size)];
+        source.read_at(&mut data, lba * block_size as u64)?;
+        let mut stream = vec![0; bytes(count, format.interleaved_block_size())];
+        arguments.tags.generating(&format, pi_type, lba)?.insert(&[&data], &mut [&mut stream]);
+        file.append(&stream)?;
+        progress.add(data.len() as u64);
+        lba += count;
+    }
+    source.unchanged()?;
+    file.finish()?;
+    drop(progress);
+    let size = Counted(block_size as u64, "byte");
+    let rest = source.length() - blocks * block_size as u64;
+    let rest =
+        if rest > 0 { format!("; {} at its end are no block", Counted(rest, "byte")) } else { String::new() };
+    let blocks = Counted(blocks, "block");
+    report(out, &format!("{}: {blocks} of {size} protected{rest}", Name(&arguments.out)))
+}
+
+/// From `FILE` and `FILE.pi`, whose metadata stays as it is.
+fn join(arguments: &Insert, interrupt: &Interrupt, out: &mut impl Write) -> Result<Outcome, PiError> {
+    let image = Image::open(&arguments.file, LayoutName::Separate, &arguments.format, Access::Read)?;
+    let conversion = Conversion {
+        image: &image,
+        path: &arguments.out,
+        comparison: arguments.checks.comparison(&arguments.tags)?,
+        tags: &arguments.tags,
+        done: "with the metadata of FILE.pi",
+    };
+    conversion.run(interrupt, out, |pi, blocks| {
+        let Blocks::Separate { data, md } = blocks else {
+            unreachable!("it was opened as separate");
+        };
+        let mut stream = vec![0; data.len() + md.len()];
+        pi.join(&[data], &[md], &mut [&mut stream]).map(|()| stream)
+    })
+}
+
+pub(super) fn strip(
+    arguments: &Strip,
+    interrupt: &Interrupt,
+    out: &mut impl Write,
+) -> Result<Outcome, PiError> {
+    let image = Image::open(&arguments.file, LayoutName::Interleaved, &arguments.format, Access::Read)?;
+    let conversion = Conversion {
+        image: &image,
+        path: &arguments.out,
+        comparison: arguments.checks.comparison(&arguments.tags)?,
+        tags: &arguments.tags,
+        done: "stripped",
+    };
+    let (block_size, stride) = (image.format.block_size() as usize, image.format.interleaved_block_size());
+    conversion.run(interrupt, out, |pi, blocks| {
+        let Blocks::Interleaved(stream) = blocks else {
+            unreachable!("it was opened as interleaved");
+        };
+        let mut data = vec![0; stream.len() / stride * block_size];
+        pi.strip(&[stream], &mut [&mut data]).map(|()| data)
+    })
+}
+
+/// An image that becomes another, if every block passes.
+struct Conversion<'a> {
+    image: &'a Image,
+    /// What is made.
+    path: &'a Path,
+    comparison: Comparison,
+    tags: &'a TagArgs,
+    /// What was done to blocks.
+    done: &'static str,
+}
+
+impl Conversion<'_> {
+    fn run(
+        &self,
+        interrupt: &Interrupt,
+        out: &mut impl Write,
+        convert: impl Fn(&PiContext, &Blocks) -> Result<Vec<u8>, PiMismatch>,
+    ) -> Result<Outcome, PiError> {
+        let (image, name) = (self.image, Name(self.path));
+        let block_size = u64::from(image.format.block_size());
+        let mut file = create(self.path, image.source())?;
+        let progress = Progress::new(image.blocks * block_size);
+        let (mut lba, mut escaped) = (0, 0);
+        while lba < image.blocks {
+            go_on(interrupt, self.path)?;
+            let count = image.chunk().min(image.blocks - lba);
+            let blocks = image.read(lba, count)?;
+            let pi = self.comparison.context(self.tags, &image.format, image.pi_type, lba)?;
+            let bytes = match convert(&pi, &blocks) {
+                Ok(bytes) => bytes,
+                Err(PiMismatch { block, field, expected, actual }) => {
+                    drop((progress, file));
+                    let lba = lba + block;
+                    report(
+                        out,
+                        &format!(
+                            "block {lba}: {field} is {actual:#x}, expected {expected:#x}; {name} was not made"
+                        ),
+                    )?;
+                    return Ok(Outcome::Bad);
+                }
+            };
+            file.append(&bytes)?;
+            escaped += blocks.escaped(&pi);
+            progress.add(count * block_size);
+            lba += count;
         }
-        Ok(outcome)
-    });
-    if !matches!(made, Ok(Outcome::Good)) {
-        // What can't be removed either is under a name that nobody takes for the real one.
-        let _ = std::fs::remove_file(&unfinished);
+        image.unchanged()?;
+        file.finish()?;
+        drop(progress);
+        let (blocks, done) = (Counted(image.blocks, "block"), self.done);
+        let fields = self.comparison.fields(&image.format, image.pi_type);
+        let fields: Vec<String> = fields.iter().map(ToString::to_string).collect();
+        let checked = match (fields.is_empty(), escaped) {
+            (true, _) => "nothing checked".to_owned(),
+            (false, 0) => format!("{} checked", fields.join(", ")),
+            (false, _) => format!("{} checked, but of {escaped} with the escape value", fields.join(", ")),
+        };
+        report(out, &format!("{name}: {blocks} {done}; {checked}"))
     }
-    made
+}
+
+/// Begins an image like `source`.
+fn create(path: &Path, source: &Source) -> Result<NewFile, PiError> {
+    let refuse = |why: &str| Err(PiError::Flags(format!("--out {} {why}", Name(path))));
+    if source.is_at(path) {
+        return refuse("exists already: it is the image that is read");
+    }
+    if is_same(path, &pi_path(source.path())) {
+        return refuse("would be taken for the protection information of --file");
+    }
+    if has_pi(path)? {
+        return refuse(
+            "would be taken for what its FILE.pi belongs to, which is there: remove that, or use another name",
+        );
+    }
+    NewFile::create(path, source.mode())
+}
+
+/// Whether two names are the same in the same folder.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let folder = |path: &Path| {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        std::fs::canonicalize(folder.unwrap_or_else(|| Path::new("."))).ok()
+    };
+    one.file_name() == other.file_name() && folder(one).is_some_and(|one| folder(other) == Some(one))
+}
+
+/// Ends what is not complete when a signal came.
+fn go_on(interrupt: &Interrupt, path: &Path) -> Result<(), PiError> {
+    match interrupt.signal() {
+        Some(signal) => Err(PiError::Interrupted { signal, state: format!("{} was not made", Name(path)) }),
+        None => Ok(()),
+    }
+}
+
+fn report(out: &mut impl Write, line: &str) -> Result<Outcome, PiError> {
+    writeln!(out, "{line}").map_err(PiError::Output)?;
+    Ok(Outcome::Good)
 }

@@ -1,23 +1,28 @@
 //! `intact-pi corrupt`: damage for drills, the same for the same seed.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use fastrand::Rng;
-use t10pi::{Checks, Format};
+use t10pi::{Checks, Format, PiType};
 
 use super::Outcome;
-use super::error::{PiError, system};
+use super::counted::Counted;
+use super::error::PiError;
 use super::format::{FormatArgs, LayoutName, TagArgs};
-use super::image::{Access, Blocks, Image};
+use super::image::{Blocks, Image};
+use super::interrupt::Interrupt;
+use super::source::Access;
+use super::verify::parse_count;
 use crate::host::size::parse_integer;
 
 /// A kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
-    /// Any of the others
+    /// Any of the others that this format has and this many blocks allow
     Any,
     /// One bit of the data
     Bit,
@@ -65,41 +70,72 @@ pub struct Corrupt {
     /// First block that may be hit
     #[arg(long, value_parser = parse_integer, default_value = "0")]
     pub start_block: u64,
-    /// Number of blocks that may be hit (default: all)
-    #[arg(long, value_parser = parse_integer)]
+    /// Number of blocks that may be hit, at least 1 (default: all)
+    #[arg(long, value_parser = parse_count)]
     pub block_count: Option<u64>,
 }
 
-pub(super) fn corrupt(arguments: &Corrupt, out: &mut impl Write) -> Result<Outcome, PiError> {
+pub(super) fn corrupt(
+    arguments: &Corrupt,
+    interrupt: &Interrupt,
+    out: &mut impl Write,
+) -> Result<Outcome, PiError> {
     let image = Image::open(&arguments.file, arguments.layout, &arguments.format, Access::Write)?;
     let range = image.range(arguments.start_block, arguments.block_count)?;
     let blocks = range.end - range.start;
-    // A swap takes two, and no block is hit twice: damage must not undo damage.
-    let needed = arguments.count.saturating_mul(2);
+    // No block is hit twice: damage must not undo damage. A swap takes two.
+    let takes = if arguments.kind == Kind::Swap { 2 } else { 1 };
+    let needed = arguments.count * takes;
     if needed > blocks {
+        let each = if takes == 2 { ", two for each swap" } else { ", one for each damage" };
         return Err(PiError::Flags(format!(
-            "{blocks} blocks are too few for {} kinds of damage that don't meet: there must be {needed}",
-            arguments.count
+            "--count {} takes {}{each}, and there {} {blocks}",
+            arguments.count,
+            Counted(needed, "block"),
+            if blocks == 1 { "is" } else { "are" },
         )));
     }
     if arguments.kind == Kind::RefTag && image.format.ref_tag_bits() == 0 {
         return Err(PiError::Flags("this format has no reference tag".to_owned()));
     }
+    // What was done is said also when not all of it can be, and when nobody reads it all of it is done.
+    let mut done = String::new();
+    let damaged = damage_blocks(arguments, &image, range, interrupt, &mut done);
+    let synced = image.sync();
+    out.write_all(done.as_bytes()).map_err(PiError::Output)?;
+    damaged.and(synced).map(|()| Outcome::Good)
+}
+
+/// Damages as many blocks as were asked for, and adds a line for each to `done`.
+fn damage_blocks(
+    arguments: &Corrupt,
+    image: &Image,
+    range: std::ops::Range<u64>,
+    interrupt: &Interrupt,
+    done: &mut String,
+) -> Result<(), PiError> {
     let context = TagArgs::default().context(&image.format, image.pi_type, Checks::ALL, 0xFFFF, 0)?;
     let mut random = Rng::with_seed(arguments.seed);
+    let blocks = range.end - range.start;
     let mut hit = BTreeSet::new();
-    let mut pick = |random: &mut Rng| loop {
-        let lba = range.start + random.u64(0..blocks);
-        if hit.insert(lba) {
-            return lba;
+    for number in 0..arguments.count {
+        if let Some(signal) = interrupt.signal() {
+            let state = format!("{number} of {} done", arguments.count);
+            return Err(PiError::Interrupted { signal, state });
         }
-    };
-    for _ in 0..arguments.count {
-        let kind = choose(arguments.kind, &image.format, &mut random);
+        // There must be a block left for each damage that is still to come.
+        let may_swap = blocks - hit.len() as u64 > arguments.count - number;
+        let kind = choose(arguments.kind, &image.format, may_swap, &mut random);
+        let mut pick = |random: &mut Rng| loop {
+            let lba = range.start + random.u64(0..blocks);
+            if hit.insert(lba) {
+                return lba;
+            }
+        };
         let lba = pick(&mut random);
         let mut block = image.read(lba, 1)?;
         let escaped = block.escaped(&context) == 1;
-        let done = if kind == Kind::Swap {
+        let text = if kind == Kind::Swap {
             let other = pick(&mut random);
             let there = image.read(other, 1)?;
             image.write(other, &block)?;
@@ -109,20 +145,38 @@ pub(super) fn corrupt(arguments: &Corrupt, out: &mut impl Write) -> Result<Outco
             damage(kind, &mut block, &image.format, &mut random)
         };
         image.write(lba, &block)?;
-        let remark = if escaped { " (it has the escape value: nobody checks it)" } else { "" };
-        writeln!(out, "block {lba}: {done}{remark}")
-            .map_err(system("write to", "standard output".as_ref()))?;
+        let escapes = block.escaped(&context) == 1;
+        let remark = remark(kind, &image.format, image.pi_type, escaped, escapes);
+        // Writing to a string does not fail.
+        let _ = writeln!(done, "block {lba}: {text}{remark}");
     }
-    image.sync()?;
-    Ok(Outcome::Good)
+    Ok(())
 }
 
-/// A kind that the format can have.
-fn choose(kind: Kind, format: &Format, random: &mut Rng) -> Kind {
+/// Why `intact-pi verify` will not find some damage.
+fn remark(kind: Kind, format: &Format, pi_type: PiType, escaped: bool, escapes: bool) -> &'static str {
+    let has_ref_tag = pi_type != PiType::Type3 && format.ref_tag_bits() > 0;
+    match kind {
+        _ if escaped && escapes => " (it has the escape value: nobody checks it)",
+        Kind::AppTag if escapes => " (it has the escape value now: nobody checks it)",
+        Kind::AppTag if !escaped => " (found with --app-tag alone)",
+        Kind::RefTag | Kind::Swap if !has_ref_tag => {
+            " (nobody checks reference tags in this format and type)"
+        }
+        _ => "",
+    }
+}
+
+/// A kind that the format can have, and if need be without swaps.
+fn choose(kind: Kind, format: &Format, may_swap: bool, random: &mut Rng) -> Kind {
+    if kind != Kind::Any {
+        return kind;
+    }
     loop {
-        let chosen = if kind == Kind::Any { KINDS[random.usize(0..KINDS.len())] } else { kind };
-        if chosen != Kind::RefTag || format.ref_tag_bits() > 0 {
-            return chosen;
+        match KINDS[random.usize(0..KINDS.len())] {
+            Kind::RefTag if format.ref_tag_bits() == 0 => {}
+            Kind::Swap if !may_swap => {}
+            chosen => return chosen,
         }
     }
 }

@@ -54,8 +54,8 @@ pub struct FormatArgs {
     /// Bytes of data in a block; needed where no FILE.pi says it
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
     pub block_size: Option<u32>,
-    /// Type of protection; needed where no FILE.pi says it
-    #[arg(long = "type", value_parser = clap::value_parser!(u8).range(1..=3))]
+    /// Type of protection, 1 to 3; needed where no FILE.pi says it
+    #[arg(long = "type", value_parser = parse_type)]
     pub pi_type: Option<u8>,
     /// Guard (default: crc16)
     #[arg(long, value_enum)]
@@ -77,7 +77,7 @@ pub struct FormatArgs {
 impl FormatArgs {
     /// The format and type that the flags describe.
     pub(super) fn build(&self) -> Result<(Format, PiType), PiError> {
-        let missing = |flag: &str| PiError::Flags(format!("{flag} is needed: nothing else says it"));
+        let missing = |flag: &str| PiError::Flags(format!("{flag} is needed: no FILE.pi says it"));
         let block_size = self.block_size.ok_or_else(|| missing("--block-size"))?;
         let pi_type = pi_type(self.pi_type.ok_or_else(|| missing("--type"))?);
         let guard = self.guard.map_or(Guard::Crc16, GuardName::guard);
@@ -112,13 +112,15 @@ impl FormatArgs {
             differs("--type", given.to_string(), of.number().to_string())?;
         }
         if let Some(guard) = self.guard {
-            differs("--guard", format!("{:?}", guard.guard()), format!("{:?}", format.guard()))?;
+            differs("--guard", guard.guard().name().to_owned(), format.guard().name().to_owned())?;
         }
         if let Some(size) = self.metadata_size {
             differs("--metadata-size", size.to_string(), format.metadata_size().to_string())?;
         }
         if let Some(position) = self.position {
-            differs("--position", format!("{position:?}"), format!("{:?}", format.position()))?;
+            let name = |first: bool| (if first { "first" } else { "last" }).to_owned();
+            let found = name(format.position() == Position::First);
+            differs("--position", name(position == PositionName::First), found)?;
         }
         if let Some(bits) = self.storage_tag_bits {
             differs("--storage-tag-bits", bits.to_string(), format.storage_tag_bits().to_string())?;
@@ -130,23 +132,25 @@ impl FormatArgs {
     }
 }
 
-fn pi_type(number: u8) -> PiType {
-    PiType::from_number(number).expect("the flag takes 1 to 3")
+/// Refuses what no volume has: `FILE.pi` belongs to one.
+pub(super) fn of_volume(format: &Format) -> Result<(), &'static str> {
+    if format.position() == Position::First {
+        return Err("volumes have the tuple in the last bytes of the metadata, and it is in the first");
+    }
+    if !matches!(format.block_size(), 512 | 4096) {
+        return Err("blocks of a volume have 512 or 4096 bytes");
+    }
+    if !format.is_nvme_legal() {
+        return Err("with tuples of 16 bytes (crc32c, crc64) blocks of a volume have 4096 bytes");
+    }
+    if !format.metadata_size().is_multiple_of(8) || format.metadata_size() > 128 {
+        return Err("metadata of a volume is a multiple of 8 bytes up to 128");
+    }
+    Ok(())
 }
 
-/// A field of the tuple that is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CheckName {
-    /// The checksum
-    Guard,
-    /// The application tag, with --app-tag
-    App,
-    /// The storage tag, with --storage-tag
-    Storage,
-    /// The reference tag; of types 1 and 2
-    Ref,
-    /// Nothing
-    None,
+fn pi_type(number: u8) -> PiType {
+    PiType::from_number(number).expect("the flag takes 1 to 3")
 }
 
 /// The tags of an image's blocks.
@@ -162,18 +166,6 @@ pub struct TagArgs {
     /// Reference tag of block 0 (type 2), or of every block (type 3); that of type 1 is the address
     #[arg(long, value_parser = parse_integer)]
     pub ref_tag: Option<u64>,
-}
-
-/// What of an image's blocks is checked.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Checks")]
-pub struct CheckArgs {
-    /// Fields that are checked (default: guard, reference tag, and the tags that are given)
-    #[arg(long, value_enum, value_delimiter = ',')]
-    pub checks: Vec<CheckName>,
-    /// Bits of the application tag that are compared (default: all)
-    #[arg(long, value_parser = parse_tag)]
-    pub app_tag_mask: Option<u16>,
 }
 
 impl TagArgs {
@@ -196,49 +188,56 @@ impl TagArgs {
             PiType::Type2 => start.wrapping_add(lba),
             PiType::Type3 => start,
         };
+        if format.ref_tag_of(start) != start {
+            let bits = format.ref_tag_bits();
+            let why =
+                format!("--ref-tag {start:#x} is wider than this format's reference tag of {bits} bits");
+            return Err(PiError::Flags(why));
+        }
         let storage_tag = self.storage_tag.unwrap_or(0);
         let tags = Tags { app_tag: self.app_tag.unwrap_or(0), app_tag_mask, storage_tag, ref_tag };
         PiContext::new(format, pi_type, checks, tags)
             .map_err(|error| PiError::Flags(format!("--storage-tag can't be: {error}")))
     }
+
+    /// The context of blocks from `lba` on whose protection information is made.
+    pub(super) fn generating(
+        &self,
+        format: &Format,
+        pi_type: PiType,
+        lba: u64,
+    ) -> Result<PiContext, PiError> {
+        self.context(format, pi_type, Checks::NONE, 0, lba)
+    }
+
+    /// Refuses to make tuples of which each has the escape value.
+    pub(super) fn refuse_escapes(&self, format: &Format, pi_type: PiType) -> Result<(), PiError> {
+        let pi = self.generating(format, pi_type, 0)?;
+        let mut md = vec![0; usize::from(format.metadata_size())];
+        pi.generate_zeroes(&mut md);
+        if pi.escapes(&md[format.tuple_offset()..][..format.tuple_size()]) {
+            let why = "these tags are the escape value (--app-tag 0xffff): nobody would ever check a block";
+            return Err(PiError::Flags(why.to_owned()));
+        }
+        Ok(())
+    }
 }
 
-impl CheckArgs {
-    /// What is checked, and which bits of the application tag.
-    pub(super) fn checks(&self, tags: &TagArgs) -> Result<(Checks, u16), PiError> {
-        let has = |name| self.checks.contains(&name);
-        let lacks =
-            |what: &str| PiError::Flags(format!("--checks {what} needs --{what}-tag to compare with"));
-        if has(CheckName::App) && tags.app_tag.is_none() {
-            return Err(lacks("app"));
+/// Reads a type of protection.
+fn parse_type(text: &str) -> Result<u8, String> {
+    match text {
+        "1" => Ok(1),
+        "2" => Ok(2),
+        "3" => Ok(3),
+        "0" => {
+            Err("type 0 is no protection: there is nothing to make or to check; types are 1 to 3".to_owned())
         }
-        if has(CheckName::Storage) && tags.storage_tag.is_none() {
-            return Err(lacks("storage"));
-        }
-        if has(CheckName::None) && self.checks.len() > 1 {
-            return Err(PiError::Flags("--checks none goes with nothing else".to_owned()));
-        }
-        let checks = if self.checks.is_empty() {
-            Checks {
-                guard: true,
-                app_tag: tags.app_tag.is_some(),
-                storage_tag: tags.storage_tag.is_some(),
-                ref_tag: true,
-            }
-        } else {
-            Checks {
-                guard: has(CheckName::Guard),
-                app_tag: has(CheckName::App),
-                storage_tag: has(CheckName::Storage),
-                ref_tag: has(CheckName::Ref),
-            }
-        };
-        Ok((checks, self.app_tag_mask.unwrap_or(0xFFFF)))
+        _ => Err(format!("{text:?} is not 1, 2 or 3")),
     }
 }
 
 /// Reads a tag of 16 bits.
-fn parse_tag(text: &str) -> Result<u16, String> {
+pub(super) fn parse_tag(text: &str) -> Result<u16, String> {
     let value = parse_integer(text)?;
     u16::try_from(value).map_err(|_| format!("{text} has more than 16 bits"))
 }

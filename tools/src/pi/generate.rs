@@ -1,21 +1,23 @@
 //! `intact-pi generate`: the protection information of the data that an image has, in `FILE.pi` beside it, so that a
 //! protected volume can be served from it; or in the image itself, where the metadata behind each block is.
 
-use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 
 use clap::Args;
 use intact::block::{PI_FILE_HEADER, PiHeader, pi_path};
-use t10pi::Checks;
 use uuid::Uuid;
 
 use super::Outcome;
-use super::error::{PiError, system};
-use super::format::{FormatArgs, LayoutName, TagArgs};
-use super::image::{Access, CHUNK, Image, invert_tuples, lock, whole_blocks};
+use super::counted::Counted;
+use super::error::PiError;
+use super::format::{FormatArgs, LayoutName, TagArgs, of_volume};
+use super::image::{CHUNK, Image, bytes, invert_tuples, refuse_dev};
+use super::interrupt::Interrupt;
+use super::name::Name;
+use super::new_file::NewFile;
 use super::progress::Progress;
+use super::source::{Access, Kinds, Source};
 
 /// Arguments of `intact-pi generate`; `intact serve` prints the line that fits a volume.
 #[derive(Debug, Args)]
@@ -23,9 +25,13 @@ pub struct Generate {
     /// The image, a file or a block device
     #[arg(long)]
     pub file: PathBuf,
-    /// Where the protection information goes: a new FILE.pi, or the metadata in FILE, whose tuples are overwritten
+    /// Where the protection information goes: a new FILE.pi, or the metadata in FILE, whose tuples are overwritten (with
+    /// --in-place alone)
     #[arg(long, value_enum, default_value_t)]
     pub layout: LayoutName,
+    /// Overwrite the tuples in FILE, for --layout interleaved: what they vouched for is lost
+    #[arg(long)]
+    pub in_place: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "the flags say it")]
     pub format: FormatArgs,
@@ -37,29 +43,43 @@ pub struct Generate {
     pub uuid: Option<Uuid>,
 }
 
-pub(super) fn generate(arguments: &Generate, out: &mut impl Write) -> Result<Outcome, PiError> {
+pub(super) fn generate(
+    arguments: &Generate,
+    interrupt: &Interrupt,
+    out: &mut impl Write,
+) -> Result<Outcome, PiError> {
     let done = match arguments.layout {
-        LayoutName::Separate => separate(arguments)?,
-        LayoutName::Interleaved => interleaved(arguments)?,
+        LayoutName::Separate => separate(arguments, interrupt)?,
+        LayoutName::Interleaved => interleaved(arguments, interrupt)?,
     };
-    writeln!(out, "{done}").map_err(system("write to", "standard output".as_ref()))?;
+    writeln!(out, "{done}").map_err(PiError::Output)?;
     Ok(Outcome::Good)
 }
 
 /// Overwrites the tuples of an image that has room for them.
-fn interleaved(arguments: &Generate) -> Result<String, PiError> {
+fn interleaved(arguments: &Generate, interrupt: &Interrupt) -> Result<String, PiError> {
+    let refuse = |why: &str| Err(PiError::Flags(why.to_owned()));
     if arguments.uuid.is_some() {
-        let why = "--uuid goes with --layout separate: there is no FILE.pi to put it into";
-        return Err(PiError::Flags(why.to_owned()));
+        return refuse("--uuid goes with --layout separate: there is no FILE.pi to put it into");
     }
-    let path = &arguments.file;
-    let image = Image::open(path, LayoutName::Interleaved, &arguments.format, Access::Write)?;
+    if !arguments.in_place {
+        return refuse("--layout interleaved overwrites the tuples in FILE: say --in-place if they may go");
+    }
+    let image = Image::open(&arguments.file, LayoutName::Interleaved, &arguments.format, Access::Write)?;
+    arguments.tags.refuse_escapes(&image.format, image.pi_type)?;
     let block_size = u64::from(image.format.block_size());
     let progress = Progress::new(image.blocks * block_size);
+    let (name, blocks) = (Name(image.path()), Counted(image.blocks, "block"));
     let mut lba = 0;
     while lba < image.blocks {
+        if let Some(signal) = interrupt.signal() {
+            image.sync()?;
+            let state =
+                format!("the first {lba} of {blocks} in {name} have new protection information; do it again");
+            return Err(PiError::Interrupted { signal, state });
+        }
         let count = image.chunk().min(image.blocks - lba);
-        let pi = arguments.tags.context(&image.format, image.pi_type, Checks::NONE, 0, lba)?;
+        let pi = arguments.tags.generating(&image.format, image.pi_type, lba)?;
         let mut blocks = image.read(lba, count)?;
         blocks.generate(&pi);
         image.write(lba, &blocks)?;
@@ -67,70 +87,47 @@ fn interleaved(arguments: &Generate) -> Result<String, PiError> {
         lba += count;
     }
     image.sync()?;
-    Ok(format!("{}: {} blocks of {block_size} bytes protected", path.display(), image.blocks))
+    Ok(format!("{name}: {blocks} of {} protected", Counted(block_size, "byte")))
 }
 
 /// Makes `FILE.pi`.
-fn separate(arguments: &Generate) -> Result<String, PiError> {
-    let path = &arguments.file;
+fn separate(arguments: &Generate, interrupt: &Interrupt) -> Result<String, PiError> {
+    let refuse = |why: &str| PiError::Flags(why.to_owned());
+    if arguments.in_place {
+        return Err(refuse("--in-place goes with --layout interleaved: a new FILE.pi overwrites nothing"));
+    }
     let (format, pi_type) = arguments.format.build()?;
-    let (block_size, metadata_size) = (format.block_size(), format.metadata_size());
-    let bad = |why: &str| PiError::Format { block_size, metadata_size, why: why.to_owned() };
-    if !matches!(block_size, 512 | 4096) {
-        return Err(bad("blocks of a volume have 512 or 4096 bytes"));
-    }
-    if !metadata_size.is_multiple_of(8) || metadata_size > 128 {
-        return Err(bad("metadata of a volume is a multiple of 8 bytes up to 128"));
-    }
-    if !format.is_nvme_legal() {
-        return Err(bad(
-            "a volume has the tuple in the last bytes, and with 16-byte tuples blocks of 4096 bytes",
-        ));
-    }
-    let uuid = arguments.uuid.ok_or_else(|| {
-        PiError::Flags(
-            "--uuid is needed: the volume's, which FILE.pi belongs to; `intact check` prints it".to_owned(),
-        )
+    of_volume(&format).map_err(|why| {
+        PiError::Flags(format!(
+            "a FILE.pi can't have this format: {why}; intact-pi insert makes interleaved images of any"
+        ))
     })?;
-    let mut image = File::open(path).map_err(system("open", path))?;
+    arguments.tags.refuse_escapes(&format, pi_type)?;
+    let uuid = arguments.uuid.ok_or_else(|| {
+        refuse("--uuid is needed: the volume's, which FILE.pi belongs to; `intact check` prints it")
+    })?;
     // Its protection information is part of it: nobody serves it with less, and nobody else makes that.
-    lock(path, &image, Access::Write)?;
-    let blocks = whole_blocks(path, &image, block_size.into(), 0)?;
-    image.rewind().map_err(system("read", path))?;
-    let header = PiHeader { uuid, format, pi_type, blocks };
-    let pi = pi_path(path);
-    if pi.exists() {
-        return Err(PiError::Exists { path: pi });
-    }
-    // Made under another name: FILE.pi exists only when it is complete.
-    let mut unfinished = OsString::from(&pi);
-    unfinished.push(".new");
-    let unfinished = PathBuf::from(unfinished);
-    let written = write_pi(&mut image, path, &unfinished, &header, &arguments.tags)
-        .and_then(|()| std::fs::rename(&unfinished, &pi).map_err(system("rename to", &pi)))
-        .and_then(|()| sync_folder(&pi));
-    if let Err(error) = written {
-        // What can't be removed either is under a name that nobody takes for the real one.
-        let _ = std::fs::remove_file(&unfinished);
-        return Err(error);
-    }
-    Ok(format!("{}: {blocks} blocks of {block_size} bytes protected", pi.display()))
+    let image = Source::open(&arguments.file, Access::Own, Kinds::Image)?.lock(Access::Own)?;
+    let pi = pi_path(image.path());
+    refuse_dev(&image, &pi).map_err(PiError::Flags)?;
+    let blocks = image.blocks(format.block_size().into(), 0)?;
+    let file = NewFile::create(&pi, image.mode())?;
+    write_pi(&image, &file, &PiHeader { uuid, format, pi_type, blocks }, &arguments.tags, interrupt)?;
+    image.unchanged()?;
+    file.finish()?;
+    let size = Counted(format.block_size().into(), "byte");
+    Ok(format!("{}: {} of {size} protected", Name(&pi), Counted(blocks, "block")))
 }
 
 fn write_pi(
-    image: &mut File,
-    path: &Path,
-    to: &Path,
+    image: &Source,
+    file: &NewFile,
     header: &PiHeader,
     tags: &TagArgs,
+    interrupt: &Interrupt,
 ) -> Result<(), PiError> {
-    let file =
-        OpenOptions::new().write(true).create(true).truncate(true).open(to).map_err(system("make", to))?;
-    file.set_len(header.file_length()).map_err(system("extend", to))?;
-    let mut out = BufWriter::with_capacity(CHUNK, file);
-    let write = system("write", to);
-    out.write_all(&header.encode()).map_err(&write)?;
-    out.seek(SeekFrom::Start(PI_FILE_HEADER)).map_err(&write)?;
+    file.set_len(header.file_length())?;
+    file.write_at(&header.encode(), 0)?;
     let format = &header.format;
     let (block_size, md_size) = (format.block_size() as usize, usize::from(format.metadata_size()));
     let progress = Progress::new(header.blocks * u64::from(format.block_size()));
@@ -138,29 +135,29 @@ fn write_pi(
     let mut md = vec![0; CHUNK / block_size * md_size];
     let mut lba = 0;
     while lba < header.blocks {
-        let here = usize::try_from(header.blocks - lba).unwrap_or(usize::MAX).min(CHUNK / block_size);
-        let (data, md) = (&mut data[..here * block_size], &mut md[..here * md_size]);
-        image.read_exact(data).map_err(system("read", path))?;
+        if let Some(signal) = interrupt.signal() {
+            return Err(PiError::Interrupted {
+                signal,
+                state: format!("no FILE.pi of {} was made", Name(image.path())),
+            });
+        }
+        let here = (header.blocks - lba).min((CHUNK / block_size) as u64);
+        let (data, md) = (&mut data[..bytes(here, block_size)], &mut md[..bytes(here, md_size)]);
+        image.read_at(data, lba * block_size as u64)?;
         md.fill(0);
-        let context = tags.context(format, header.pi_type, Checks::NONE, 0, lba)?;
-        context.generate(&[data], &mut [md]);
+        tags.generating(format, header.pi_type, lba)?.generate(&[data], &mut [md]);
         invert_tuples(format, md);
-        out.write_all(md).map_err(&write)?;
-        progress.add((here * block_size) as u64);
-        lba += here as u64;
+        file.write_at(md, PI_FILE_HEADER + lba * md_size as u64)?;
+        progress.add(data.len() as u64);
+        lba += here;
     }
-    let file = out.into_inner().map_err(|error| write(error.into_error()))?;
-    file.sync_all().map_err(write)
-}
-
-fn sync_folder(pi: &Path) -> Result<(), PiError> {
-    let folder =
-        pi.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(system("sync the folder of", pi))
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use clap::Parser;
     use intact::block::{BackendConfig, Identity, Layout, Protection, Stop, Volume, VolumeConfig};
     use t10pi::{Format, Guard, PiType};
@@ -172,7 +169,8 @@ mod tests {
     fn arguments(file: &Path, uuid: Uuid) -> Generate {
         let format = FormatArgs { block_size: Some(512), pi_type: Some(1), ..FormatArgs::default() };
         let tags = TagArgs { app_tag: Some(7), ..TagArgs::default() };
-        Generate { file: file.to_owned(), layout: LayoutName::Separate, format, tags, uuid: Some(uuid) }
+        let layout = LayoutName::Separate;
+        Generate { file: file.to_owned(), layout, in_place: false, format, tags, uuid: Some(uuid) }
     }
 
     fn open(file: &Path, uuid: Uuid) -> Result<std::sync::Arc<Volume>, intact::block::VolumeError> {
@@ -205,7 +203,7 @@ mod tests {
         assert!(matches!(&command, Command::Generate(parsed)
             if (&parsed.file, parsed.uuid, parsed.format.block_size) == (&file, Some(uuid), Some(512))));
 
-        run(&command, &mut Vec::new()).unwrap();
+        run(&command, &Interrupt::default(), &mut Vec::new()).unwrap();
         assert_eq!(open(&file, uuid).unwrap().blocks(), 5000);
         let pi = std::fs::read(pi_path(&file)).unwrap();
         let tuple: Vec<u8> = pi[4096 + 8 * 4999..4096 + 8 * 5000].iter().map(|byte| !byte).collect();
@@ -219,15 +217,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("disk.img");
         std::fs::write(&file, [0; 700]).unwrap();
-        let error = separate(&arguments(&file, Uuid::nil())).unwrap_err();
+        let error = separate(&arguments(&file, Uuid::nil()), &Interrupt::default()).unwrap_err();
         assert!(error.to_string().contains("has 700 bytes"), "{error}");
         std::fs::write(&file, [0; 1024]).unwrap();
         std::fs::write(pi_path(&file), b"precious").unwrap();
-        let error = separate(&arguments(&file, Uuid::nil())).unwrap_err();
+        let error = separate(&arguments(&file, Uuid::nil()), &Interrupt::default()).unwrap_err();
         assert!(matches!(error, PiError::Exists { .. }), "{error}");
         assert_eq!(std::fs::read(pi_path(&file)).unwrap(), b"precious");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
-        let error = separate(&arguments(&folder.path().join("none"), Uuid::nil())).unwrap_err();
+        let error = separate(&arguments(&folder.path().join("none"), Uuid::nil()), &Interrupt::default())
+            .unwrap_err();
         assert!(error.to_string().contains("can't open"), "{error}");
     }
 }

@@ -2,34 +2,27 @@
 //!
 //! An image is locked as `intact serve` locks the file of a volume, for as long as it is open.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind::{InvalidFilename, NotFound};
+use std::path::Path;
 
-use intact::block::{PI_FILE_HEADER, PI_HEADER_LEN, PiHeader, pi_path};
+use intact::block::{PI_FILE_HEADER, PI_HEADER_LEN, PiFileError, PiHeader, pi_path};
 use t10pi::{BlockReport, Format, PiContext, PiMismatch, PiType};
 
+use super::counted::Counted;
 use super::error::{PiError, system};
-use super::format::{FormatArgs, LayoutName};
+use super::format::{FormatArgs, LayoutName, of_volume};
+use super::name::Name;
+use super::source::{Access, Kinds, Source};
 
-/// Bytes of data that are handled at a time.
+/// Bytes of data and metadata that are handled at a time.
 pub(super) const CHUNK: usize = 1 << 20;
-
-/// Whether an image may be changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
-    Read,
-    Write,
-}
 
 /// An open image.
 #[derive(Debug)]
 pub(super) struct Image {
-    path: PathBuf,
-    file: File,
+    source: Source,
     /// `FILE.pi`, in the separate layout.
-    pi: Option<(PathBuf, File)>,
+    pi: Option<Source>,
     pub(super) format: Format,
     pub(super) pi_type: PiType,
     pub(super) blocks: u64,
@@ -50,42 +43,70 @@ impl Image {
         format: &FormatArgs,
         access: Access,
     ) -> Result<Self, PiError> {
-        let file = open(path, access)?;
-        lock(path, &file, access)?;
-        if layout == LayoutName::Interleaved {
-            let (format, pi_type) = format.build()?;
-            let blocks =
-                whole_blocks(path, &file, format.interleaved_block_size() as u64, format.metadata_size())?;
-            return Ok(Self { path: path.to_owned(), file, pi: None, format, pi_type, blocks });
+        let source = Source::open(path, access, Kinds::Image)?.lock(access)?;
+        match layout {
+            LayoutName::Interleaved => Self::interleaved(source, format),
+            LayoutName::Separate => Self::separate(source, format, access),
         }
-        let pi = pi_path(path);
-        let pi_file = match open(&pi, access) {
-            Err(PiError::System { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                return Err(PiError::Flags(format!(
-                    "{} has no {}: make one with intact-pi generate, or say --layout interleaved if its \
-                     protection information is behind each block",
-                    path.display(),
-                    pi.display()
-                )));
-            }
-            opened => opened?,
-        };
+    }
+
+    fn interleaved(source: Source, format: &FormatArgs) -> Result<Self, PiError> {
+        let path = source.path();
+        if has_pi(path)? {
+            return Err(PiError::Flags(format!(
+                "{0} has {1}, so that it is a plain image, with no metadata in it; move {1} away if it belongs to \
+                 another",
+                Name(path),
+                Name(&pi_path(path))
+            )));
+        }
+        let (format, pi_type) = format.build()?;
+        let blocks = source.blocks(format.interleaved_block_size() as u64, format.metadata_size())?;
+        Ok(Self { source, pi: None, format, pi_type, blocks })
+    }
+
+    fn separate(source: Source, format: &FormatArgs, access: Access) -> Result<Self, PiError> {
+        let path = source.path();
+        let pi_path = pi_path(path);
+        if !has_pi(path)? {
+            return Err(PiError::Flags(without_pi(&source, &pi_path)));
+        }
+        let unusable = |source| PiError::PiFile { path: pi_path.clone(), source };
+        let pi = Source::open(&pi_path, access, Kinds::File)?;
+        let needed = PI_FILE_HEADER;
+        if pi.length() < needed {
+            return Err(unusable(PiFileError::Truncated { length: pi.length(), needed }));
+        }
         let mut header = [0; PI_HEADER_LEN];
-        pi_file.read_exact_at(&mut header, 0).map_err(system("read the header of", &pi))?;
-        let header =
-            PiHeader::decode(&header).map_err(|source| PiError::PiFile { path: pi.clone(), source })?;
+        pi.read_at(&mut header, 0)?;
+        let header = PiHeader::decode(&header).map_err(unusable)?;
+        of_volume(&header.format).map_err(|why| unusable(PiFileError::Invalid(why)))?;
+        let needed = header.file_length();
+        if pi.length() < needed {
+            return Err(unusable(PiFileError::Truncated { length: pi.length(), needed }));
+        }
         format.agree(&header.format, header.pi_type)?;
-        let blocks = whole_blocks(path, &file, header.format.block_size().into(), 0)?;
+        let blocks = source.blocks(header.format.block_size().into(), 0)?;
         if blocks != header.blocks {
             return Err(PiError::Flags(format!(
-                "{} has {blocks} blocks, and {} is for {}: they don't belong together",
-                path.display(),
-                pi.display(),
+                "{} has {}, and {} is for {}: they don't belong together",
+                Name(path),
+                Counted(blocks, "block"),
+                Name(&pi_path),
                 header.blocks
             )));
         }
         let (format, pi_type) = (header.format, header.pi_type);
-        Ok(Self { path: path.to_owned(), file, pi: Some((pi, pi_file)), format, pi_type, blocks })
+        Ok(Self { source, pi: Some(pi), format, pi_type, blocks })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.source.path()
+    }
+
+    /// The file with its data.
+    pub(super) fn source(&self) -> &Source {
+        &self.source
     }
 
     /// The blocks from `start` on, `count` of them or all; refused when the image has not so many.
@@ -94,7 +115,7 @@ impl Image {
         match end {
             Some(end) if end <= self.blocks && start < end => Ok(start..end),
             _ => {
-                let (path, blocks) = (self.path.clone(), self.blocks);
+                let (path, blocks) = (self.path().to_owned(), self.blocks);
                 Err(PiError::Range { path, blocks, wanted: start.max(blocks) })
             }
         }
@@ -102,52 +123,51 @@ impl Image {
 
     /// How many blocks are handled at a time.
     pub(super) fn chunk(&self) -> u64 {
-        (CHUNK as u64 / u64::from(self.format.block_size())).max(1)
+        chunk(&self.format)
     }
 
     /// Reads blocks.
     pub(super) fn read(&self, lba: u64, count: u64) -> Result<Blocks, PiError> {
-        let read = |file: &File, path: &Path, size: usize, at: u64| {
-            let mut bytes = vec![0; usize::try_from(count).expect("a chunk fits into memory") * size];
-            file.read_exact_at(&mut bytes, at + lba * size as u64).map_err(system("read", path))?;
+        let read = |source: &Source, size: usize, at: u64| {
+            let mut bytes = vec![0; bytes(count, size)];
+            source.read_at(&mut bytes, at + lba * size as u64)?;
             Ok::<_, PiError>(bytes)
         };
-        let Some((pi_path, pi)) = &self.pi else {
-            let stride = self.format.interleaved_block_size();
-            return Ok(Blocks::Interleaved(read(&self.file, &self.path, stride, 0)?));
+        let Some(pi) = &self.pi else {
+            return Ok(Blocks::Interleaved(read(&self.source, self.format.interleaved_block_size(), 0)?));
         };
-        let data = read(&self.file, &self.path, self.format.block_size() as usize, 0)?;
-        let mut md = read(pi, pi_path, usize::from(self.format.metadata_size()), PI_FILE_HEADER)?;
+        let data = read(&self.source, self.format.block_size() as usize, 0)?;
+        let mut md = read(pi, usize::from(self.format.metadata_size()), PI_FILE_HEADER)?;
         invert_tuples(&self.format, &mut md);
         Ok(Blocks::Separate { data, md })
     }
 
     /// Writes blocks.
     pub(super) fn write(&self, lba: u64, blocks: &Blocks) -> Result<(), PiError> {
-        let write = |file: &File, path: &Path, bytes: &[u8], size: usize, at: u64| {
-            file.write_all_at(bytes, at + lba * size as u64).map_err(system("write", path))
-        };
         match (blocks, &self.pi) {
             (Blocks::Interleaved(stream), _) => {
-                write(&self.file, &self.path, stream, self.format.interleaved_block_size(), 0)
+                self.source.write_at(stream, lba * self.format.interleaved_block_size() as u64)
             }
             (Blocks::Separate { data, md }, pi) => {
-                let (pi_path, pi) = pi.as_ref().expect("separate blocks are of an image with FILE.pi");
+                let pi = pi.as_ref().expect("separate blocks are of an image with FILE.pi");
                 let mut md = md.clone();
                 invert_tuples(&self.format, &mut md);
-                write(&self.file, &self.path, data, self.format.block_size() as usize, 0)?;
-                write(pi, pi_path, &md, usize::from(self.format.metadata_size()), PI_FILE_HEADER)
+                self.source.write_at(data, lba * u64::from(self.format.block_size()))?;
+                pi.write_at(&md, PI_FILE_HEADER + lba * u64::from(self.format.metadata_size()))
             }
         }
     }
 
     /// Makes what was written durable.
     pub(super) fn sync(&self) -> Result<(), PiError> {
-        self.file.sync_all().map_err(system("sync", &self.path))?;
-        match &self.pi {
-            Some((path, pi)) => pi.sync_all().map_err(system("sync", path)),
-            None => Ok(()),
-        }
+        self.source.sync()?;
+        self.pi.as_ref().map_or(Ok(()), Source::sync)
+    }
+
+    /// Refuses what was read when it has changed meanwhile.
+    pub(super) fn unchanged(&self) -> Result<(), PiError> {
+        self.source.unchanged()?;
+        self.pi.as_ref().map_or(Ok(()), Source::unchanged)
     }
 }
 
@@ -200,43 +220,57 @@ impl Blocks {
     }
 }
 
-/// Opens an image to read all of it, while nobody changes it.
-pub(super) fn open_source(path: &Path) -> Result<File, PiError> {
-    let file = open(path, Access::Read)?;
-    lock(path, &file, Access::Read)?;
-    Ok(file)
-}
-
-fn open(path: &Path, access: Access) -> Result<File, PiError> {
-    OpenOptions::new().read(true).write(access == Access::Write).open(path).map_err(system("open", path))
-}
-
-/// Keeps others from changing an image, and where it is to be changed from reading it. An image's lock is that of its data
-/// file; it ends with the descriptor.
-pub(super) fn lock(path: &Path, file: &File, access: Access) -> Result<(), PiError> {
-    let locked = match access {
-        Access::Read => file.try_lock_shared(),
-        Access::Write => file.try_lock(),
-    };
-    match locked {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(PiError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(system("lock", path)(source)),
+/// Whether there is anything called `FILE.pi`.
+pub(super) fn has_pi(path: &Path) -> Result<bool, PiError> {
+    let pi = pi_path(path);
+    match std::fs::symlink_metadata(&pi) {
+        Ok(_) => Ok(true),
+        // Where the name would be too long, nothing has it.
+        Err(error) if matches!(error.kind(), NotFound | InvalidFilename) => Ok(false),
+        Err(error) => Err(system("look for", &pi)(error)),
     }
 }
 
-/// Blocks of a file; a block device has no length but its end.
-pub(super) fn whole_blocks(
-    path: &Path,
-    mut file: &File,
-    block_size: u64,
-    metadata_size: u16,
-) -> Result<u64, PiError> {
-    let length = file.seek(SeekFrom::End(0)).map_err(system("find the end of", path))?;
-    if length == 0 || !length.is_multiple_of(block_size) {
-        return Err(PiError::Length { path: path.to_owned(), length, block_size, metadata_size });
+/// Why `FILE.pi` can't lie beside a device, where it can't.
+pub(super) fn refuse_dev(source: &Source, pi: &Path) -> Result<(), String> {
+    if !source.is_in_dev() {
+        return Ok(());
     }
-    Ok(length / block_size)
+    Err(format!(
+        "{} would not outlive a restart of the machine: name a symbolic link to the device in a folder on a disk",
+        Name(pi)
+    ))
+}
+
+/// What is to be done about an image that has no `FILE.pi`.
+fn without_pi(source: &Source, pi: &Path) -> String {
+    let (image, name) = (Name(source.path()), Name(pi));
+    if let Err(why) = refuse_dev(source, pi) {
+        return format!(
+            "{image} has no {name}: {why}; or say --layout interleaved if its protection information is in it"
+        );
+    }
+    if !source.is_device() && !source.length().is_multiple_of(512) {
+        return format!(
+            "{image} has no {name}, and its {} are no whole blocks of 512 or 4096, for which one could be made; say \
+             --layout interleaved if its protection information is behind each block",
+            Counted(source.length(), "byte")
+        );
+    }
+    format!(
+        "{image} has no {name}: make one with intact-pi generate, or say --layout interleaved if its protection \
+         information is behind each block"
+    )
+}
+
+/// How many blocks of a format are handled at a time.
+pub(super) fn chunk(format: &Format) -> u64 {
+    (CHUNK as u64 / format.interleaved_block_size() as u64).max(1)
+}
+
+/// Bytes of so many blocks.
+pub(super) fn bytes(blocks: u64, size: usize) -> usize {
+    usize::try_from(blocks).expect("a chunk fits into memory") * size
 }
 
 /// Turns the tuples of separate metadata over: `FILE.pi` stores them inverted.

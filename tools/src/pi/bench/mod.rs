@@ -9,13 +9,14 @@ mod isal;
 mod memory;
 mod peers;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
 use t10pi::Kernel;
 
+use super::error::PiError;
 use cases::{Case, Peer};
 use isal::Isal;
 
@@ -77,48 +78,50 @@ impl Peers {
 /// Measures, and writes a line for each case to `out`; what can't be compared is said on `notes`.
 ///
 /// # Errors
-/// When writing fails.
-pub(super) fn run(arguments: &Bench, out: &mut impl Write, notes: &mut impl Write) -> io::Result<()> {
+/// When there is no such case, or writing to `out` fails.
+pub(super) fn run(arguments: &Bench, out: &mut impl Write, notes: &mut impl Write) -> Result<(), PiError> {
     let kernel = Kernel::active();
-    let isal = match Isal::load() {
-        Ok(isal) => Some(isal),
-        Err(error) => {
-            writeln!(notes, "no libisal to compare with ({error}); Debian's package is libisal2")?;
-            None
-        }
+    let (isal, missing) = match Isal::load() {
+        Ok(isal) => (Some(isal), None),
+        Err(error) => (None, Some(error)),
     };
-    writeln!(
-        notes,
-        "kernel {}, {} rounds of {} ms",
-        kernel.name(),
-        arguments.rounds,
-        arguments.milliseconds
-    )?;
+    let mut cases = cases::all(kernel, isal);
+    let names: Vec<String> = cases.iter().map(|(name, _)| name.clone()).collect();
+    cases.retain(|(name, _)| name.contains(&arguments.case));
+    if cases.is_empty() {
+        let (case, names) = (&arguments.case, names.join("\n"));
+        return Err(PiError::Flags(format!("no case has {case:?} in its name; there are\n{names}")));
+    }
+    if let Some(error) = missing {
+        // Notes are for whoever reads them.
+        let _ = writeln!(notes, "no libisal to compare with ({error}); Debian's package is libisal2");
+    }
+    let (rounds, milliseconds) = (arguments.rounds, arguments.milliseconds);
+    let _ = writeln!(notes, "kernel {}, {rounds} rounds of {milliseconds} ms", kernel.name());
     if !arguments.json {
         writeln!(
             out,
             "{:36} {:>8} {:>8} {:>8} {:>8}   goals",
             "GB/s", "ours", "libisal", "memcpy", "crc-fast"
-        )?;
+        )
+        .map_err(PiError::Output)?;
     }
-    for (name, build) in cases::all(kernel, isal) {
-        if !name.contains(&arguments.case) {
-            continue;
-        }
+    for (_, build) in cases {
         let mut case = build();
         let row = measure(&mut case, arguments);
         if arguments.json {
-            serde_json::to_writer(&mut *out, &row)?;
-            writeln!(out)?;
+            let row = serde_json::to_string(&row).expect("numbers and texts are JSON");
+            writeln!(out, "{row}")
         } else {
-            print(&row, case.goals, out)?;
+            print(&row, case.goals, out)
         }
-        out.flush()?;
+        .and_then(|()| out.flush())
+        .map_err(PiError::Output)?;
     }
     Ok(())
 }
 
-fn print(row: &Row, goals: &[(Peer, f64)], out: &mut impl Write) -> io::Result<()> {
+fn print(row: &Row, goals: &[(Peer, f64)], out: &mut impl Write) -> std::io::Result<()> {
     let rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
     write!(out, "{:36} {:>8}", row.case, rate(Some(row.ours_gb_s)))?;
     for peer in Peer::ALL {

@@ -15,7 +15,7 @@ mod scsi;
 mod value;
 
 use std::fmt::Write as _;
-use std::io::BufRead;
+use std::io::{BufRead, Read as _};
 
 use serde_json::Value;
 
@@ -58,6 +58,9 @@ const SUITES: [Suite; 20] = [
 /// Keys that every vector may have.
 const COMMON: [&str; 7] = ["id", "suite", "op", "case", "note", "nvme_legal", "expect"];
 
+/// Bytes of a line, and no more: it is held in memory.
+const LONGEST: u64 = 64 << 20;
+
 /// How many vectors passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -71,14 +74,30 @@ pub struct Tally {
 ///
 /// # Errors
 /// When reading fails.
-pub fn check(vectors: impl BufRead, mut report: impl FnMut(&str)) -> std::io::Result<Tally> {
+pub fn check(mut vectors: impl BufRead, mut report: impl FnMut(&str)) -> std::io::Result<Tally> {
     let mut tally = Tally::default();
-    for (number, line) in vectors.lines().enumerate() {
-        let line = line?;
-        if line.trim().is_empty() {
+    let mut line = Vec::new();
+    for number in 1.. {
+        line.clear();
+        if vectors.by_ref().take(LONGEST + 1).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        if line.trim_ascii().is_empty() {
             continue;
         }
-        let problems = problems(&line, number + 1);
+        let problems = if line.len() as u64 > LONGEST {
+            if line.last() != Some(&b'\n') {
+                vectors.skip_until(b'\n')?;
+            }
+            vec![format!("line {number}: more than {LONGEST} bytes")]
+        } else {
+            match str::from_utf8(&line) {
+                Ok(line) => problems(line, number),
+                Err(error) => {
+                    vec![format!("line {number}: not UTF-8 behind its first {} bytes", error.valid_up_to())]
+                }
+            }
+        };
         if problems.is_empty() {
             tally.passed += 1;
         } else {
@@ -139,6 +158,24 @@ mod tests {
         assert!(text.starts_with("A: crc by ") && text.contains(&wrong), "{text}");
         let right = good.replace("0x6a3c", &format!("{:#06x}", t10pi::crc::crc16(0, b"123")));
         assert_eq!(failures(&format!("{right}\n\n{right}\n")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_line_that_is_no_text_is_an_error_of_that_line_alone() {
+        let good =
+            r#"{"id":"A","suite":"scsi","op":"readcap16","case":"","cmd":{"type":1},"expect":{"byte12":1}}"#;
+        let text = [good.as_bytes(), b"\n{\"\xff\n", good.as_bytes()].concat();
+        let mut texts = Vec::new();
+        let tally = check(text.as_slice(), |text| texts.push(text.to_owned())).unwrap();
+        assert_eq!(tally, Tally { passed: 2, failed: 1 });
+        assert_eq!(texts, ["line 2: not UTF-8 behind its first 2 bytes"]);
+
+        let long = vec![b'a'; usize::try_from(LONGEST).unwrap() + 10];
+        let text = [&long, &b"\n"[..], good.as_bytes(), b"\n", &long].concat();
+        let mut texts = Vec::new();
+        let tally = check(text.as_slice(), |text| texts.push(text.to_owned())).unwrap();
+        assert_eq!(tally, Tally { passed: 1, failed: 2 });
+        assert_eq!(texts, ["line 1: more than 67108864 bytes", "line 3: more than 67108864 bytes"]);
     }
 
     #[test]
