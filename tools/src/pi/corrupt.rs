@@ -106,7 +106,7 @@ pub(super) fn corrupt(
     damaged.and(synced).map(|()| Outcome::Good)
 }
 
-/// Damages as many blocks as were asked for, and adds a line for each to `done`.
+/// Damages as many blocks as were asked for, and adds a line for each to `done` (which does not fail: it is a string).
 fn damage_blocks(
     arguments: &Corrupt,
     image: &Image,
@@ -138,16 +138,19 @@ fn damage_blocks(
         let text = if kind == Kind::Swap {
             let other = pick(&mut random);
             let there = image.read(other, 1)?;
-            image.write(other, &block)?;
+            image.write(other, &block).inspect_err(|_| {
+                let _ = writeln!(done, "block {other}: written in part, perhaps");
+            })?;
             block = there;
             format!("changed places with block {other}")
         } else {
             damage(kind, &mut block, &image.format, &mut random)
         };
-        image.write(lba, &block)?;
+        image.write(lba, &block).inspect_err(|_| {
+            let _ = writeln!(done, "block {lba}: {text}, in part, perhaps");
+        })?;
         let escapes = block.escaped(&context) == 1;
         let remark = remark(kind, &image.format, image.pi_type, escaped, escapes);
-        // Writing to a string does not fail.
         let _ = writeln!(done, "block {lba}: {text}{remark}");
     }
     Ok(())

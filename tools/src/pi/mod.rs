@@ -124,7 +124,7 @@ fn check_vectors(arguments: &CheckVectors, out: &mut impl Write) -> Result<Outco
         complain(&"intact-pi: reading vectors from standard input");
         tally(io::stdin().lock(), PiError::Input, out)?
     } else {
-        let file = Source::open(path, Access::Read, Kinds::File)?;
+        let file = Source::open(path, Access::Read, Kinds::Text)?;
         tally(BufReader::new(file.file()), system("read", path), out)?
     };
     if tally == vectors::Tally::default() {

@@ -27,6 +27,8 @@ pub(super) enum Kinds {
     Image,
     /// Regular files.
     File,
+    /// Regular files, where standard input can be named instead.
+    Text,
 }
 
 /// An open file with something in it.
@@ -159,9 +161,10 @@ impl Kinds {
     fn admit(self, path: &Path, found: FileType) -> Result<(), PiError> {
         let allowed = match self {
             Self::Image if found.is_file() || found.is_block_device() => return Ok(()),
-            Self::File if found.is_file() => return Ok(()),
+            Self::File | Self::Text if found.is_file() => return Ok(()),
             Self::Image => "a file or a block device",
             Self::File => "a file",
+            Self::Text => "a file, or - for standard input",
         };
         Err(PiError::Kind { path: path.to_owned(), found: kind_name(found), allowed })
     }

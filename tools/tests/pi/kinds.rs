@@ -51,7 +51,11 @@ fn what_is_no_image_is_called_what_it_is() {
                 &format!("{name} is {what}; allowed is a file or a block device"),
             );
         }
-        refused(folder, &format!("check-vectors {name}"), &format!("{name} is {what}; allowed is a file\n"));
+        refused(
+            folder,
+            &format!("check-vectors {name}"),
+            &format!("{name} is {what}; allowed is a file, or - for standard input\n"),
+        );
     }
     for line in LINES {
         refused(folder, &format!("{line} empty"), "intact-pi: empty is empty\n");
