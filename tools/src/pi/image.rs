@@ -2,7 +2,7 @@
 //!
 //! An image is locked as `intact serve` locks the file of a volume, for as long as it is open.
 
-use std::io::ErrorKind::{InvalidFilename, NotFound};
+use std::io::ErrorKind::{InvalidFilename, NotADirectory, NotFound};
 use std::path::Path;
 
 use intact::block::{PI_FILE_HEADER, PI_HEADER_LEN, PiFileError, PiHeader, pi_path};
@@ -225,8 +225,8 @@ pub(super) fn has_pi(path: &Path) -> Result<bool, PiError> {
     let pi = pi_path(path);
     match std::fs::symlink_metadata(&pi) {
         Ok(_) => Ok(true),
-        // Where the name would be too long, nothing has it.
-        Err(error) if matches!(error.kind(), NotFound | InvalidFilename) => Ok(false),
+        // Where there can be none, there is none: the name would be too long, or FILE is called a folder.
+        Err(error) if matches!(error.kind(), NotFound | InvalidFilename | NotADirectory) => Ok(false),
         Err(error) => Err(system("look for", &pi)(error)),
     }
 }
