@@ -95,7 +95,7 @@ fn an_image_that_is_changed_in_place_is_said_to_be_changed_in_part() {
 fn changed(change: impl Fn(&File)) {
     let folder = long();
     let image = File::options().write(true).open(folder.path().join("disk.img")).expect("it is there");
-    image.set_len(2 << 30).expect("it may be shorter");
+    image.set_len(512 << 20).expect("it may be shorter");
     // The time of its last change is past: a file system's clock has ticks.
     image.set_times(fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH)).expect("ours");
     let child = start(folder.path(), &DEFAULT, &generate());
@@ -112,6 +112,6 @@ fn changed(change: impl Fn(&File)) {
 fn an_image_that_somebody_changes_meanwhile_is_not_taken_for_what_it_was() {
     changed(|image| image.set_len(1 << 20).expect("it may be shorter"));
     changed(|image| image.set_len(0).expect("it may be empty"));
-    changed(|image| image.set_len(3 << 30).expect("it may be longer"));
+    changed(|image| image.set_len(1 << 30).expect("it may be longer"));
     changed(|image| image.write_all_at(b"x", 0).expect("it may be written to"));
 }

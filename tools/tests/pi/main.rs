@@ -21,7 +21,7 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 
 /// What no run takes, unless it hangs.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(120);
 
 /// The UUID of volumes that nobody serves.
 const UUID: &str = "00000000-0000-0000-0000-000000000005";
