@@ -20,6 +20,7 @@ use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, m
 use crate::remote::Rkey;
 
 pub(crate) use entry::PACKET_PIECES;
+pub(crate) use integrity::BLOCK;
 pub use integrity::Use;
 pub use pages::{PAGE, PageList};
 pub use table::{MemError, MemTable, Remote, Sinks};

@@ -39,7 +39,10 @@ impl RwQp {
     pub fn init_mrs<D: Device>(device: &mut D, pd: Pd, cap: &QpCap, ctxs: u32) -> Result<Self, DeviceError> {
         let caps = *device.caps();
         let mut qp = Self::new(&caps, cap);
-        if can_use_mr(&caps) || cap.integrity == Integrity::Enabled {
+        // Deviation: Linux makes some for every queue pair with integrity. A device in user space may have signatures and no fast
+        // registrations; its contexts ask for none.
+        let has_some = cap.integrity == Integrity::Enabled && caps.max_fast_reg_page_list_len > 0;
+        if can_use_mr(&caps) || has_some {
             qp.rdma_mrs = MrPool::new(device, pd, ctxs, qp.pages_per_mr)?;
         }
         if cap.integrity == Integrity::Enabled {

@@ -5,6 +5,7 @@
 #[cfg(feature = "mlx5")]
 pub mod mlx5;
 pub mod null;
+mod offload;
 pub mod provider;
 pub mod soft;
 #[cfg(feature = "verbs")]
@@ -15,6 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
+
+pub use offload::NoOffload;
 
 use crate::mem::{Access, Mr, MrId, Pd, Region};
 use crate::plan::Integrity;
@@ -257,6 +260,16 @@ pub trait Device {
     /// [`DeviceError::NoResources`]; [`DeviceError::Invalid`] when that is more than
     /// [`DeviceCaps::max_fast_reg_page_list_len`].
     fn alloc_fast_reg(&mut self, pd: Pd, pages: u32) -> Result<Mr, DeviceError>;
+
+    /// Whether the device runs this signature while it moves data; otherwise software has to, and the error says why. The
+    /// answer is the same for the device's life. Ask before a signature is first used: what the device does not run,
+    /// [`Self::map_integrity`] refuses.
+    ///
+    /// # Errors
+    /// [`NoOffload`].
+    fn executes(&self, _signature: &Signature) -> Result<(), NoOffload> {
+        if self.caps().max_pi_fast_reg_page_list_len == 0 { Err(NoOffload::Device) } else { Ok(()) }
+    }
 
     /// Makes a region for integrity registrations whose two lists have at most `pages` pages each.
     ///

@@ -20,7 +20,7 @@ use crate::signature::{Operation, Place, Shape, SigLayout, SigStatus, Signature,
 use crate::wr::Sge;
 
 /// User data of a block that a packet's and a batch's room is made for.
-const BLOCK: std::ops::RangeInclusive<u32> = 512..=64 << 10;
+pub(crate) const BLOCK: std::ops::RangeInclusive<u32> = 512..=64 << 10;
 
 /// Pieces of the blocks of a batch, on any of its lists.
 const MANY: u32 = 64;

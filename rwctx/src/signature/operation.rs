@@ -44,6 +44,7 @@ pub struct SigLayout {
 /// Validated attributes of a transfer in one direction.
 #[derive(Clone, Copy, Debug)]
 pub struct Signature {
+    attrs: SigAttrs,
     direction: Direction,
     operation: Operation,
     shape: Shape,
@@ -101,7 +102,13 @@ impl Signature {
             memory: mem,
             wire,
         };
-        Ok(Self { direction, operation, shape, input, output, copied })
+        Ok(Self { attrs: *attrs, direction, operation, shape, input, output, copied })
+    }
+
+    /// What it was made of.
+    #[must_use]
+    pub fn attrs(&self) -> &SigAttrs {
+        &self.attrs
     }
 
     /// Which way the data moves.

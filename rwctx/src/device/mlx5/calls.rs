@@ -89,7 +89,35 @@ pub(super) enum Move {
     Write,
 }
 
+// SAFETY: libmlx5 may be called from any thread, with any of its objects (rdma-core, Documentation/libibverbs.md: "fully
+// thread-safe"); the pointer is handed to nothing else.
+unsafe impl Send for Mkey {}
+// SAFETY: as above; posting takes the value exclusively.
+unsafe impl Send for RawQueue {}
+
 impl Mkey {
+    /// Makes a key for at least so many entries. The library says `EOPNOTSUPP` without signatures.
+    ///
+    /// # Safety
+    /// The protection domain is the library's, and outlives the key.
+    pub(super) unsafe fn create(
+        functions: Functions,
+        pd: NonNull<ffi::Pd>,
+        kind: KeyKind,
+        max_entries: u16,
+    ) -> io::Result<Self> {
+        let signature = match kind {
+            KeyKind::Signature => ffi::MKEY_INIT_BLOCK_SIGNATURE,
+            KeyKind::List => 0,
+        };
+        let create_flags = ffi::MKEY_INIT_INDIRECT | signature;
+        let mut attr = ffi::MkeyInitAttr { pd: pd.as_ptr(), create_flags, max_entries };
+        // SAFETY: the protection domain exists by the caller's promise; `attr` may be written.
+        let raw = unsafe { (functions.create_mkey)(&raw mut attr) };
+        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { functions, raw, max_entries: attr.max_entries })
+    }
+
     #[cfg(test)]
     pub(super) fn as_ptr(&self) -> *mut ffi::Mkey {
         self.raw.as_ptr()
@@ -162,18 +190,10 @@ impl RawQueue {
         self.max_inline_data
     }
 
-    /// Makes a key for at least so many entries. The library says `EOPNOTSUPP` without signatures.
+    /// Makes a key; see [`Mkey::create`].
     pub(super) fn create_mkey(&self, kind: KeyKind, max_entries: u16) -> io::Result<Mkey> {
-        let signature = match kind {
-            KeyKind::Signature => ffi::MKEY_INIT_BLOCK_SIGNATURE,
-            KeyKind::List => 0,
-        };
-        let create_flags = ffi::MKEY_INIT_INDIRECT | signature;
-        let mut attr = ffi::MkeyInitAttr { pd: self.pd.as_ptr(), create_flags, max_entries };
-        // SAFETY: the protection domain outlives the key; `attr` may be written.
-        let raw = unsafe { (self.functions.create_mkey)(&raw mut attr) };
-        let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        Ok(Mkey { functions: self.functions, raw, max_entries: attr.max_entries })
+        // SAFETY: the protection domain outlives the queue and the keys that it makes.
+        unsafe { Mkey::create(self.functions, self.pd, kind, max_entries) }
     }
 
     /// Begins a list of work requests.

@@ -12,9 +12,10 @@ use std::ptr::{self, NonNull};
 
 use thiserror::Error;
 
-use super::calls::{Calls, RawQueue, check};
+use super::calls::{Calls, KeyKind, Mkey, RawQueue, check};
 use super::caps::SigCaps;
 use super::ffi;
+use super::queue::SpareKey;
 use super::size::QueueSize;
 
 /// The library, as every distribution calls it.
@@ -139,6 +140,24 @@ impl Library {
         check(unsafe { (self.0.query_device)(context.as_ptr(), asked) })?;
         let told = asked.comp_mask & ffi::CONTEXT_MASK_SIGNATURE_OFFLOAD != 0;
         Ok(if told { SigCaps::new(&asked.sig_caps) } else { SigCaps::default() })
+    }
+
+    /// Makes a key with at least `entries` entries that belongs to no queue yet.
+    ///
+    /// # Errors
+    /// What the library says: `EOPNOTSUPP` without signatures.
+    ///
+    /// # Safety
+    /// The protection domain is of a device of this library, and outlives the key.
+    pub unsafe fn create_key(
+        &self,
+        pd: NonNull<ffi::Pd>,
+        kind: KeyKind,
+        entries: u16,
+    ) -> io::Result<SpareKey> {
+        // SAFETY: the caller's promise.
+        let raw = unsafe { Mkey::create(self.0, pd, kind, entries) }?;
+        Ok(SpareKey { raw, kind })
     }
 
     /// Makes a reliable connection's queue pair that takes signatures, and says how much its work requests can hold themselves:

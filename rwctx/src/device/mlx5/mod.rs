@@ -5,7 +5,8 @@
 //! the keys of a queue pair, a [`Batch`] posts registrations and the transfers that use them, [`SigQueue::check`] says what was
 //! found.
 //!
-//! No device uses this yet, and no such NIC was there to try it on. Tests run it against functions of their own behind the same
+//! An [`Offload`] makes integrity regions of all that: the verbs device has one where the NIC and the library have signatures. No
+//! such NIC was there to try it on. Tests run it against functions of their own behind the same
 //! binary interface, which demand the documented order of calls and move data in memory as the documentation has it. (rw-contexts
 //! 2.6; pi 8)
 
@@ -16,6 +17,7 @@ mod caps;
 pub mod ffi;
 mod library;
 mod mkey;
+mod offload;
 mod queue;
 mod size;
 mod status;
@@ -28,5 +30,6 @@ pub use calls::{KeyKind, RawQueue};
 pub use caps::{Checksum, SigCaps, Unsupported};
 pub use library::{Library, LoadError};
 pub use mkey::KeyState;
-pub use queue::{MkeyError, MkeyId, SigQueue};
+pub use offload::{ENTRIES, INLINE_DATA, Offload, Posted, WRS_PER_WR};
+pub use queue::{MkeyError, MkeyId, SigQueue, SpareKey};
 pub use size::{QueueSize, SEPARATE_ENTRIES, WRS_PER_REGISTRATION, inline_data};

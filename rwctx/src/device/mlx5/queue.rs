@@ -15,6 +15,7 @@ use super::ffi;
 use super::mkey::{Event, KeyState};
 use super::size::max_entries;
 use super::status::Blocks;
+use crate::mem::Lkey;
 use crate::signature::{SigError, SigStatus};
 use crate::wc::WcStatus;
 use crate::wr::Sge;
@@ -30,6 +31,13 @@ pub struct SigQueue {
     raw: RawQueue,
     keys: Keys,
     drained: bool,
+}
+
+/// A key that belongs to no queue yet.
+#[derive(Debug)]
+pub struct SpareKey {
+    pub(super) raw: Mkey,
+    pub(super) kind: KeyKind,
 }
 
 /// The keys of a queue.
@@ -123,6 +131,14 @@ pub enum MkeyError {
     },
 }
 
+impl SpareKey {
+    /// Its local key.
+    #[must_use]
+    pub fn lkey(&self) -> Lkey {
+        self.raw.lkey()
+    }
+}
+
 impl SigQueue {
     /// A queue without keys.
     #[must_use]
@@ -142,9 +158,14 @@ impl SigQueue {
         }
         let raw = self.raw.create_mkey(kind, entries);
         let raw = raw.map_err(|source| MkeyError::Library { what: "make a key", source })?;
-        let max_entries = raw.max_entries().min(allowed);
+        Ok(self.adopt(SpareKey { raw, kind }))
+    }
+
+    /// Takes a key, which is this queue's from now on.
+    pub fn adopt(&mut self, SpareKey { raw, kind }: SpareKey) -> MkeyId {
+        let max_entries = raw.max_entries().min(max_entries(kind, self.raw.max_inline_data()));
         let life = Life { state: KeyState::Idle, registered: Registered::Nothing };
-        Ok(self.keys.add(Key { raw, kind, max_entries, life }))
+        self.keys.add(Key { raw, kind, max_entries, life })
     }
 
     /// Destroys a key that no work request has.

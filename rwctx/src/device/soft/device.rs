@@ -20,9 +20,9 @@ use super::gsi::{Gsi, is_for_gsi};
 use super::icrc::IcrcChecker;
 use super::wire::RejReason;
 use crate::device::{
-    Device, DeviceCaps, DeviceError, PathMtu, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn,
+    Device, DeviceCaps, DeviceError, NoOffload, PathMtu, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn,
 };
-use crate::mem::{Access, Mr, MrId, Pd, Region};
+use crate::mem::{Access, BLOCK, Mr, MrId, Pd, Region};
 use crate::signature::{SigLayout, SigStatus, Signature};
 use crate::wc::Wc;
 use crate::wr::{RecvWr, SendWr, Sge, WrId};
@@ -318,6 +318,17 @@ impl Device for SoftDevice {
 
     fn alloc_fast_reg(&mut self, pd: Pd, pages: u32) -> Result<Mr, DeviceError> {
         self.endpoint.alloc_fast_reg(pd, pages)
+    }
+
+    fn executes(&self, signature: &Signature) -> Result<(), NoOffload> {
+        let (block, metadata) = (signature.format().block_size(), signature.format().metadata_size());
+        let (&least, &most) = (BLOCK.start(), BLOCK.end());
+        match self.caps().max_pi_fast_reg_page_list_len {
+            0 => Err(NoOffload::Device),
+            _ if !BLOCK.contains(&block) => Err(NoOffload::BlockSize { block, least, most }),
+            _ if u32::from(metadata) > block => Err(NoOffload::Metadata { block, metadata }),
+            _ => Ok(()),
+        }
     }
 
     fn alloc_integrity_mr(&mut self, pd: Pd, pages: u32) -> Result<Mr, DeviceError> {

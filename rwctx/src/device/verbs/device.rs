@@ -16,10 +16,14 @@ use super::handles::{
 };
 use super::queue_pair::{QueuePair, SendBatch};
 use super::send_queue::SendQueue;
+use super::signatures::{Signatures, Signed};
 use crate::device::provider::VerbsCounters;
-use crate::device::{Device, DeviceCaps, DeviceError, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn};
+use crate::device::{
+    Device, DeviceCaps, DeviceError, NoOffload, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn,
+};
 use crate::mem::{Access, Lkey, Mr, MrId, Pd, Region};
 use crate::remote::Rkey;
+use crate::signature::{SigLayout, SigStatus, Signature};
 use crate::wc::{Wc, WcStatus};
 use crate::wr::{RecvWr, SendOp, SendWr, Sge, Signal, WrId};
 
@@ -45,12 +49,15 @@ pub struct VerbsDevice {
     pub(super) events: VecDeque<QpEvent>,
     pub(super) regions: HashMap<MrId, MemoryRegion>,
     next_region: u32,
-    pds: Vec<Arc<ProtectionDomain>>,
+    /// Who runs signatures.
+    pub(super) signatures: Signatures,
     /// Reactor 0's.
     pub(super) cm: Option<Cm>,
     pub(super) control_at: Option<Instant>,
     pub(super) failure: Option<String>,
     pub(super) counters: VerbsCounters,
+    /// Behind the keys that are of them.
+    pds: Vec<Arc<ProtectionDomain>>,
     pub(super) channel: Arc<CompletionChannel>,
     pub(super) context: Arc<Context>,
 }
@@ -71,8 +78,10 @@ pub(super) struct Qp {
     cap: QpCap,
     /// Port and P_Key that it was given.
     place: (u8, u16),
-    cq: usize,
-    sends: SendQueue,
+    /// Its completion queue, and the entries of it that it may need.
+    cq: (usize, u32),
+    pub(super) sends: SendQueue,
+    pub(super) signed: Signed,
     pub(super) batch: SendBatch,
     receives: u32,
 }
@@ -82,6 +91,7 @@ impl VerbsDevice {
         name: &str,
         port: u8,
         attributes: &Attributes,
+        signatures: Signatures,
         cm: Option<Cm>,
         channel: Arc<CompletionChannel>,
         context: Arc<Context>,
@@ -100,7 +110,7 @@ impl VerbsDevice {
         Self {
             name: name.to_owned(),
             port,
-            caps: attributes.caps(),
+            caps: DeviceCaps { max_pi_fast_reg_page_list_len: signatures.pages(), ..attributes.caps() },
             max_cqe: attributes.max_cqe,
             qps: HashMap::new(),
             gathered: Vec::new(),
@@ -110,14 +120,20 @@ impl VerbsDevice {
             events: VecDeque::new(),
             regions: HashMap::new(),
             next_region: 1,
-            pds: Vec::new(),
+            signatures,
             cm,
             control_at: None,
             failure: None,
             counters: VerbsCounters::default(),
+            pds: Vec::new(),
             channel,
             context,
         }
+    }
+
+    fn next_id(&mut self) -> Result<MrId, DeviceError> {
+        let next = self.next_region.checked_add(1).ok_or(DeviceError::NoResources("memory regions"))?;
+        Ok(MrId(std::mem::replace(&mut self.next_region, next)))
     }
 
     /// The completion queue that a queue pair of so many entries goes to.
@@ -146,7 +162,8 @@ impl VerbsDevice {
         !self.ready.is_empty()
     }
 
-    /// Makes a completion that was taken known to its queue pair; `None` for one of a queue pair that is gone.
+    /// Makes a completion that was taken known to its queue pair; `None` for one of a queue pair that is gone, or that
+    /// nobody asked for.
     fn account(&mut self, raw: &RawWc) -> Option<Wc> {
         let wc = raw.wc();
         let qp = self.qps.get_mut(&wc.qpn)?;
@@ -156,8 +173,13 @@ impl VerbsDevice {
             self.counters.failures += u64::from(wc.status != WcStatus::WrFlushErr);
         } else if raw.is_receive() {
             qp.receives = qp.receives.saturating_sub(1);
-        } else {
-            qp.sends.complete();
+        } else if let Some(done) = qp.sends.complete() {
+            if let Some(region) = done.transfer {
+                self.signatures.transferred(region, &mut qp.signed);
+            }
+            if !done.is_signaled {
+                return None;
+            }
         }
         Some(wc)
     }
@@ -242,9 +264,7 @@ impl Device for VerbsDevice {
         let made = MemoryRegion::new(pd, region, offset, length, access)
             .map_err(|error| refused("memory that devices may use (it is locked: ulimit -l)", &error))?;
         let (lkey, rkey) = made.keys();
-        let id = MrId(self.next_region);
-        self.next_region =
-            self.next_region.checked_add(1).ok_or(DeviceError::NoResources("memory regions"))?;
+        let id = self.next_id()?;
         self.regions.insert(id, made);
         let addr = region.addr() + offset as u64;
         Ok(Mr { id, lkey: Lkey(lkey), rkey: Rkey(rkey), addr, length: length as u64 })
@@ -254,12 +274,43 @@ impl Device for VerbsDevice {
         Err(DeviceError::NoResources("fast registrations: verbs has none in user space"))
     }
 
+    fn executes(&self, signature: &Signature) -> Result<(), NoOffload> {
+        self.signatures.executes(signature)
+    }
+
+    fn alloc_integrity_mr(&mut self, pd: Pd, pages: u32) -> Result<Mr, DeviceError> {
+        let pd = Arc::clone(self.pds.get(pd.0 as usize).ok_or(DeviceError::Unknown("protection domain"))?);
+        let id = self.next_id()?;
+        let key = self.alloc_region(id, &pd, pages)?;
+        Ok(Mr { id, lkey: key, rkey: Rkey(key.0), addr: 0, length: 0 })
+    }
+
+    fn map_integrity(
+        &mut self,
+        mr: MrId,
+        signature: &Signature,
+        data: &[Sge],
+        protection: &[Sge],
+    ) -> Result<SigLayout, DeviceError> {
+        self.map_region(mr, signature, data, protection)
+    }
+
+    fn sig_status(&mut self, mr: MrId) -> Result<SigStatus, DeviceError> {
+        self.region_status(mr)
+    }
+
     fn dereg_mr(&mut self, id: MrId) -> Result<(), DeviceError> {
+        if self.free_region(id) {
+            return Ok(());
+        }
         self.regions.remove(&id).map(drop).ok_or(DeviceError::Unknown("memory region"))
     }
 
     fn create_qp(&mut self, pd: Pd, cap: &QpCap) -> Result<Qpn, DeviceError> {
-        let fits = cap.max_send_wr <= self.caps.max_qp_wr
+        let wrs = self.signatures.wrs_per_wr(cap.integrity);
+        let wrs =
+            wrs.ok_or(DeviceError::Invalid("use: no integrity offload"))?.saturating_mul(cap.max_send_wr);
+        let fits = wrs <= self.caps.max_qp_wr
             && cap.max_recv_wr <= self.caps.max_qp_wr
             && cap.max_send_sge <= self.caps.max_send_sge
             && cap.max_recv_sge <= self.caps.max_recv_sge;
@@ -267,10 +318,10 @@ impl Device for VerbsDevice {
             return Err(DeviceError::Invalid("sizes of the queue pair"));
         }
         let pd = Arc::clone(self.pds.get(pd.0 as usize).ok_or(DeviceError::Unknown("protection domain"))?);
-        let entries = cap.max_send_wr.saturating_add(cap.max_recv_wr);
+        let entries = wrs.saturating_add(cap.max_recv_wr);
         let index = self.cq_for(entries)?;
-        let pair = QueuePair::new(&pd, &self.cqs[index].queue, cap)
-            .map_err(|error| refused("queue pairs", &error))?;
+        let made = self.signatures.make_pair(&pd, &self.cqs[index].queue, cap);
+        let (pair, signed) = made.map_err(|error| refused("queue pairs", &error))?;
         let place = (self.port, 0);
         // A target exposes no memory: rights come with the connection.
         if let Err(error) = pair.to_init(place.0, place.1, Access::default()) {
@@ -284,7 +335,8 @@ impl Device for VerbsDevice {
             state: QpState::Init,
             cap: *cap,
             place,
-            cq: index,
+            cq: (index, entries),
+            signed,
             sends: SendQueue::new(cap.max_send_wr),
             batch: SendBatch::default(),
             receives: 0,
@@ -333,8 +385,11 @@ impl Device for VerbsDevice {
     }
 
     fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), DeviceError> {
-        let Qp { pair, cap, cq, .. } = self.qps.remove(&qpn).ok_or(DeviceError::Unknown("queue pair"))?;
+        let Qp { pair, signed, cq: (cq, entries), .. } =
+            self.qps.remove(&qpn).ok_or(DeviceError::Unknown("queue pair"))?;
         self.destroy(pair);
+        self.signatures.queue_gone(qpn);
+        drop(signed);
         // Its completions are in the queue still, and its number may be given out again.
         while self.cqs[cq].queue.poll(&mut self.ready).is_ok_and(|count| count > 0) {}
         self.ready.retain(|raw| raw.qp_num != qpn.0);
@@ -342,7 +397,7 @@ impl Device for VerbsDevice {
         self.events.retain(
             |event| !matches!(event, QpEvent::CommEst(other) | QpEvent::Fatal(other) if *other == qpn),
         );
-        self.cqs[cq].free += cap.max_send_wr + cap.max_recv_wr;
+        self.cqs[cq].free += entries;
         Ok(())
     }
 
@@ -366,6 +421,9 @@ impl Device for VerbsDevice {
         }
         if !qp.sends.has_room() {
             return Err(PostError::Full);
+        }
+        if self.signatures.is_for(&qp.signed, wr) {
+            return self.post_signed(qpn, wr);
         }
         let is_first = qp.batch.is_empty();
         if !qp.batch.push(wr) {
@@ -449,7 +507,7 @@ fn timer_exponent(time: Duration) -> u8 {
 }
 
 /// The device's refusal, with what the system says in the log.
-fn refused(what: &'static str, error: &io::Error) -> DeviceError {
+pub(super) fn refused(what: &'static str, error: &io::Error) -> DeviceError {
     tracing::debug!(%error, what, "the device refuses");
     DeviceError::NoResources(what)
 }

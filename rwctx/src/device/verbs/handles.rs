@@ -25,6 +25,8 @@ use rdma_sys::{
 use super::caps::Attributes;
 use super::completion::RawWc;
 use crate::device::Qpn;
+#[cfg(feature = "mlx5")]
+use crate::device::mlx5::{KeyKind, Library, SigCaps, SpareKey};
 use crate::mem::{Access, Region};
 
 /// Completions that one call takes.
@@ -32,7 +34,12 @@ const BATCH: usize = 32;
 
 /// An open device.
 #[derive(Debug)]
-pub(super) struct Context(NonNull<ibv_context>);
+pub(super) struct Context {
+    raw: NonNull<ibv_context>,
+    /// Which has opened it, so that signatures can be used.
+    #[cfg(feature = "mlx5")]
+    library: Option<Library>,
+}
 
 /// A protection domain.
 #[derive(Debug)]
@@ -108,41 +115,49 @@ impl Context {
     /// # Errors
     /// `ENODEV` when there is none; what the library says.
     pub(super) fn open(name: &str) -> io::Result<Arc<Self>> {
-        let mut count = 0;
-        // SAFETY: `count` may be written; the list is freed below.
-        let list = unsafe { ibv_get_device_list(&raw mut count) };
-        if list.is_null() {
-            return Err(io::Error::last_os_error());
+        let raw = open_by(name, |device| {
+            // SAFETY: a device of the list, which was not freed yet.
+            let context = unsafe { ibv_open_device(device.as_ptr()) };
+            NonNull::new(context).ok_or_else(io::Error::last_os_error)
+        })?;
+        Self {
+            raw,
+            #[cfg(feature = "mlx5")]
+            library: None,
         }
-        let opened = (0..usize::try_from(count).unwrap_or(0))
-            // SAFETY: the list has `count` entries.
-            .map(|index| unsafe { list.add(index) })
-            // SAFETY: as above; entries are devices that live as long as the list.
-            .map(|entry| unsafe { entry.read() })
-            // SAFETY: as above.
-            .find(|device| unsafe { device_name(*device) } == name)
-            .ok_or_else(|| io::ErrorKind::NotFound.into())
-            .and_then(|device| {
-                // SAFETY: a device of the list, which was not freed yet.
-                let context = unsafe { ibv_open_device(device) };
-                NonNull::new(context).ok_or_else(io::Error::last_os_error)
-            });
-        // SAFETY: made by the call above, freed once; open devices stay valid.
-        unsafe { ibv_free_device_list(list) };
-        let context = Self(opened?);
-        set_nonblocking(context.async_fd())?;
-        Ok(Arc::new(context))
+        .nonblocking()
+    }
+
+    /// Opens the device of this name for its signatures. Returns it with what it has of them.
+    ///
+    /// # Errors
+    /// What the libraries say.
+    #[cfg(feature = "mlx5")]
+    pub(super) fn open_for_signatures(name: &str, library: Library) -> io::Result<(Arc<Self>, SigCaps)> {
+        let raw = open_by(name, |device| {
+            // SAFETY: a device of the list, which was not freed yet.
+            unsafe { library.open_device(device.cast()) }.map(NonNull::cast)
+        })?;
+        let context = Self { raw, library: Some(library) }.nonblocking()?;
+        // SAFETY: the library has opened the context.
+        let caps = unsafe { library.sig_caps(raw.cast()) }?;
+        Ok((context, caps))
+    }
+
+    fn nonblocking(self) -> io::Result<Arc<Self>> {
+        set_nonblocking(self.async_fd())?;
+        Ok(Arc::new(self))
     }
 
     /// What the device says of itself.
     pub(super) fn attributes(&self) -> io::Result<Attributes> {
         let mut attr = MaybeUninit::<ibv_device_attr>::zeroed();
         // SAFETY: the context is open; `attr` may be written.
-        check(unsafe { ibv_query_device(self.0.as_ptr(), attr.as_mut_ptr()) })?;
+        check(unsafe { ibv_query_device(self.raw.as_ptr(), attr.as_mut_ptr()) })?;
         // SAFETY: filled by the call, and plain numbers anyway.
         let attr = unsafe { attr.assume_init() };
         // SAFETY: the context is open.
-        let device = unsafe { (*self.0.as_ptr()).device };
+        let device = unsafe { (*self.raw.as_ptr()).device };
         // SAFETY: an open context has its device.
         let transport = unsafe { (*device).transport_type };
         let count = |value: i32| u32::try_from(value).unwrap_or(0);
@@ -164,7 +179,7 @@ impl Context {
     /// Becomes readable when [`Self::poll_event`] has something.
     pub(super) fn async_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the context is open.
-        let fd = unsafe { (*self.0.as_ptr()).async_fd };
+        let fd = unsafe { (*self.raw.as_ptr()).async_fd };
         borrow_fd(self, fd)
     }
 
@@ -172,7 +187,7 @@ impl Context {
     pub(super) fn poll_event(&self) -> Option<AsyncEvent> {
         let mut event = MaybeUninit::<ibv_async_event>::zeroed();
         // SAFETY: the context is open, `event` may be written, and the descriptor does not block.
-        if unsafe { ibv_get_async_event(self.0.as_ptr(), event.as_mut_ptr()) } != 0 {
+        if unsafe { ibv_get_async_event(self.raw.as_ptr(), event.as_mut_ptr()) } != 0 {
             return None;
         }
         let at = event.as_mut_ptr();
@@ -210,7 +225,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: opened once, closed once; whatever was made from it held it.
-        let closed = unsafe { ibv_close_device(self.0.as_ptr()) };
+        let closed = unsafe { ibv_close_device(self.raw.as_ptr()) };
         debug_assert_eq!(closed, 0, "an open device can be closed");
     }
 }
@@ -218,9 +233,32 @@ impl Drop for Context {
 impl ProtectionDomain {
     pub(super) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
         // SAFETY: the context is open.
-        let raw = NonNull::new(unsafe { ibv_alloc_pd(context.0.as_ptr()) });
+        let raw = NonNull::new(unsafe { ibv_alloc_pd(context.raw.as_ptr()) });
         let raw = raw.ok_or_else(io::Error::last_os_error)?;
         Ok(Arc::new(Self { raw, context: Arc::clone(context) }))
+    }
+
+    /// Makes a signature key, or one of a list, that lives no longer than this.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] when the device was not opened for signatures; what the library says.
+    #[cfg(feature = "mlx5")]
+    pub(super) fn create_key(&self, kind: KeyKind, entries: u16) -> io::Result<SpareKey> {
+        let library = self.library()?;
+        // SAFETY: the library has opened the device; whoever owns keys drops them before the protection domain.
+        unsafe { library.create_key(self.raw.cast(), kind, entries) }
+    }
+
+    /// The library that has opened the device.
+    #[cfg(feature = "mlx5")]
+    pub(super) fn library(&self) -> io::Result<Library> {
+        self.context.library.ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    /// The device's context, for calls of the library as long as this lives.
+    #[cfg(feature = "mlx5")]
+    pub(super) fn context_ptr(&self) -> NonNull<ibv_context> {
+        self.context.raw
     }
 
     /// For calls of the library, as long as this lives.
@@ -240,7 +278,7 @@ impl Drop for ProtectionDomain {
 impl CompletionChannel {
     pub(super) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
         // SAFETY: the context is open.
-        let raw = NonNull::new(unsafe { ibv_create_comp_channel(context.0.as_ptr()) });
+        let raw = NonNull::new(unsafe { ibv_create_comp_channel(context.raw.as_ptr()) });
         let channel = Self { raw: raw.ok_or_else(io::Error::last_os_error)?, context: Arc::clone(context) };
         set_nonblocking(channel.fd())?;
         Ok(Arc::new(channel))
@@ -277,7 +315,7 @@ impl Drop for CompletionChannel {
 impl CompletionQueue {
     /// A queue of at least `entries` entries.
     pub(super) fn new(channel: &Arc<CompletionChannel>, entries: u32) -> io::Result<Arc<Self>> {
-        let context = channel.context.0.as_ptr();
+        let context = channel.context.raw.as_ptr();
         let entries = i32::try_from(entries).unwrap_or(i32::MAX);
         // SAFETY: context and channel exist; vector 0 always does.
         let raw = unsafe { ibv_create_cq(context, entries, ptr::null_mut(), channel.raw.as_ptr(), 0) };
@@ -377,6 +415,35 @@ pub(super) fn check(returned: i32) -> io::Result<()> {
         -1 => Err(io::Error::last_os_error()),
         errno => Err(io::Error::from_raw_os_error(errno.saturating_abs())),
     }
+}
+
+/// Opens the device of this name by `open`, which gets it while libibverbs' list is there.
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`] when there is none; what the library says.
+fn open_by(
+    name: &str,
+    open: impl FnOnce(NonNull<ibv_device>) -> io::Result<NonNull<ibv_context>>,
+) -> io::Result<NonNull<ibv_context>> {
+    let mut count = 0;
+    // SAFETY: `count` may be written; the list is freed below.
+    let list = unsafe { ibv_get_device_list(&raw mut count) };
+    if list.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let opened = (0..usize::try_from(count).unwrap_or(0))
+        // SAFETY: the list has `count` entries.
+        .map(|index| unsafe { list.add(index) })
+        // SAFETY: as above; entries are devices that live as long as the list.
+        .map(|entry| unsafe { entry.read() })
+        // SAFETY: as above.
+        .find(|device| unsafe { device_name(*device) } == name)
+        .and_then(NonNull::new)
+        .ok_or_else(|| io::ErrorKind::NotFound.into())
+        .and_then(open);
+    // SAFETY: made by the call above, freed once; open devices stay valid.
+    unsafe { ibv_free_device_list(list) };
+    opened
 }
 
 /// The name of a device.

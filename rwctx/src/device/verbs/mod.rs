@@ -4,6 +4,7 @@
 //! device by itself and shares nothing with the others; connections are the business of reactor 0's event channel, which is
 //! told the number of a queue pair, whichever reactor has made it.
 //!
+//! A ConnectX runs signatures where the build has the feature `mlx5` ([`super::mlx5`]): `signatures` says who does.
 //! User space has no fast registration, so contexts are made of plain scatter lists over memory that was registered once.
 //! iWARP devices are refused: their READs need registrations of another kind.
 
@@ -17,6 +18,7 @@ mod open;
 mod provider;
 mod queue_pair;
 mod send_queue;
+mod signatures;
 
 use std::io;
 use std::net::IpAddr;

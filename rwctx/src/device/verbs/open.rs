@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::channel::{EventChannel, Id};
 use super::cm::Cm;
 use super::device::VerbsDevice;
-use super::handles::{CompletionChannel, Context};
-use super::{OpenError, VerbsConfig};
+use super::handles::CompletionChannel;
+use super::{OpenError, VerbsConfig, signatures};
 
 impl VerbsDevice {
     /// Opens the device that has the addresses, once for each reactor; the first one is reactor 0's.
@@ -26,7 +26,8 @@ impl VerbsDevice {
         let mut cm = Some(Cm::new(channel, config.addresses.clone()));
         let mut devices = Vec::new();
         for _ in 0..config.reactors.max(1) {
-            let context = Context::open(&name).map_err(system(&format!("open the RDMA device {name}")))?;
+            let (context, signatures) =
+                signatures::open(&name).map_err(system(&format!("open the RDMA device {name}")))?;
             let attributes = context
                 .attributes()
                 .map_err(system(&format!("ask the RDMA device {name} what it can do")))?;
@@ -35,7 +36,7 @@ impl VerbsDevice {
             }
             let completions =
                 CompletionChannel::new(&context).map_err(system("make a completion channel"))?;
-            devices.push(Self::new(&name, port, &attributes, cm.take(), completions, context));
+            devices.push(Self::new(&name, port, &attributes, signatures, cm.take(), completions, context));
         }
         Ok(devices)
     }

@@ -17,6 +17,8 @@ use rdma_sys::{
 };
 
 use super::handles::{CompletionQueue, ProtectionDomain, access_flags, check};
+#[cfg(feature = "mlx5")]
+use crate::device::mlx5::{INLINE_DATA, QueueSize, SigQueue, WRS_PER_WR};
 use crate::device::{PathMtu, QpCap, QpConnect, Qpn, Route};
 use crate::mem::Access;
 use crate::remote::{RemoteAddr, Rkey};
@@ -88,6 +90,37 @@ impl QueuePair {
         let raw = unsafe { ibv_create_qp(pd.as_ptr(), &raw mut attr) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
         Ok(Self { raw, _pd: Arc::clone(pd), _cq: Arc::clone(cq) })
+    }
+
+    /// A queue pair in state RESET that runs signatures, and what posts them. Entries of its send queue stand for several.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] when the device was not opened for signatures; what the library says.
+    #[cfg(feature = "mlx5")]
+    pub(super) fn with_signatures(
+        pd: &Arc<ProtectionDomain>,
+        cq: &Arc<CompletionQueue>,
+        cap: &QpCap,
+    ) -> io::Result<(Self, SigQueue)> {
+        let size = QueueSize {
+            max_send_wr: cap.max_send_wr.saturating_mul(WRS_PER_WR),
+            max_recv_wr: cap.max_recv_wr,
+            max_send_sge: cap.max_send_sge,
+            max_recv_sge: cap.max_recv_sge,
+            max_inline_data: INLINE_DATA,
+        };
+        let library = pd.library()?;
+        let raw_pd = NonNull::new(pd.as_ptr()).expect("a protection domain").cast();
+        let raw_cq = NonNull::new(cq.as_ptr()).expect("a completion queue").cast();
+        // SAFETY: the library has opened the device, of which all are; what is made here holds them.
+        let (raw, inline) = unsafe { library.create_qp(pd.context_ptr().cast(), raw_pd, raw_cq, &size) }?;
+        let pair = Self { raw: raw.cast(), _pd: Arc::clone(pd), _cq: Arc::clone(cq) };
+        // SAFETY: made above, with so much inline data, and asked for once; its owner drops the queue before the protection
+        // domain and uses it as long as the queue pair exists.
+        match unsafe { library.queue(raw, raw_pd, inline) } {
+            Ok(queue) => Ok((pair, SigQueue::new(queue))),
+            Err(error) => pair.destroy().and(Err(error)),
+        }
     }
 
     /// Its number.

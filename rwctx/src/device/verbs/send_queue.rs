@@ -4,6 +4,8 @@
 
 use std::collections::VecDeque;
 
+use crate::mem::MrId;
+
 /// The accounts of one send queue.
 #[derive(Debug)]
 pub(super) struct SendQueue {
@@ -11,8 +13,23 @@ pub(super) struct SendQueue {
     used: u32,
     /// Work requests from the last signaled one on.
     unsignaled: u32,
-    /// For each signaled one under way, in order: itself and the unsignaled ones before it.
-    groups: VecDeque<u32>,
+    /// For each that completes, in order: itself and those before it that don't.
+    groups: VecDeque<Group>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    entries: u32,
+    done: Done,
+}
+
+/// What completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Done {
+    /// The integrity region whose transfer it was.
+    pub(super) transfer: Option<MrId>,
+    /// Whether the poster wanted to know.
+    pub(super) is_signaled: bool,
 }
 
 impl SendQueue {
@@ -31,15 +48,26 @@ impl SendQueue {
         self.used += 1;
         self.unsignaled += 1;
         if signaled {
-            self.groups.push_back(std::mem::take(&mut self.unsignaled));
+            self.end_group(Done { transfer: None, is_signaled: true });
         }
     }
 
-    /// The oldest signaled work request completed.
-    pub(super) fn complete(&mut self) {
-        if let Some(group) = self.groups.pop_front() {
-            self.used -= group;
-        }
+    /// The transfer of an integrity region takes an entry; it completes in any case.
+    pub(super) fn post_transfer(&mut self, region: MrId, is_signaled: bool) {
+        self.used += 1;
+        self.unsignaled += 1;
+        self.end_group(Done { transfer: Some(region), is_signaled });
+    }
+
+    /// The oldest work request that completes did so.
+    pub(super) fn complete(&mut self) -> Option<Done> {
+        let Group { entries, done } = self.groups.pop_front()?;
+        self.used -= entries;
+        Some(done)
+    }
+
+    fn end_group(&mut self, done: Done) {
+        self.groups.push_back(Group { entries: std::mem::take(&mut self.unsignaled), done });
     }
 }
 
@@ -64,5 +92,20 @@ mod tests {
         assert_eq!((queue.used, queue.unsignaled), (0, 0));
         queue.complete();
         assert_eq!(queue.used, 0, "a completion of nothing frees nothing");
+    }
+
+    #[test]
+    fn a_transfer_completes_whether_or_not_somebody_wants_to_know() {
+        let mut queue = SendQueue::new(4);
+        let region = MrId(7);
+        queue.post(false);
+        queue.post_transfer(region, false);
+        queue.post(false);
+        queue.post_transfer(region, true);
+        assert!(!queue.has_room());
+        for is_signaled in [false, true] {
+            assert_eq!(queue.complete(), Some(Done { transfer: Some(region), is_signaled }));
+        }
+        assert_eq!((queue.used, queue.complete()), (0, None));
     }
 }
