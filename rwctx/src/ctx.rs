@@ -62,10 +62,51 @@ impl RwCtx {
         Self { plan: Plan::default(), one: None, state: State::Idle }
     }
 
-    /// Plans a transfer over `sgl` without its first `sg_offset` bytes. Returns the number of send-queue entries it takes.
+    /// Plans a transfer over `sgl` without its first `sg_offset` bytes, fewer than the list has. `remote` is where the first byte goes
+    /// or comes from; all lie in one range there. Returns the number of send-queue entries it takes, from 1 on. (Linux
+    /// `rdma_rw_ctx_init`; rw-contexts 1.3 to 1.5.)
     ///
     /// # Errors
     /// [`RwError`]; the context is idle then.
+    ///
+    /// # Examples
+    /// Two pages without the first 100 bytes, on a device that moves nothing:
+    ///
+    /// ```
+    /// use rwctx::ctx::{Completion, RwCtx};
+    /// use rwctx::device::null::NullDevice;
+    /// use rwctx::device::soft::endpoint::CAPS;
+    /// use rwctx::device::{Device, QpCap};
+    /// use rwctx::mem::Lkey;
+    /// use rwctx::plan::{Direction, Integrity, Kind};
+    /// use rwctx::qp::RwQp;
+    /// use rwctx::remote::{RemoteAddr, Rkey};
+    /// use rwctx::wr::{Sge, WrId};
+    ///
+    /// let mut device = NullDevice::new(CAPS);
+    /// let pd = device.alloc_pd()?;
+    /// let cap = QpCap {
+    ///     max_send_wr: 16,
+    ///     max_recv_wr: 1,
+    ///     max_send_sge: 4,
+    ///     max_recv_sge: 1,
+    ///     integrity: Integrity::Off,
+    /// };
+    /// let qpn = device.create_qp(pd, &cap)?;
+    /// let qp = RwQp::init_mrs(&mut device, pd, &cap, 2)?;
+    ///
+    /// let pages = [0x10_0000, 0x20_0000].map(|addr| Sge { addr, length: 4096, lkey: Lkey(7) });
+    /// let remote = RemoteAddr { addr: 0x1000, rkey: Rkey(0x42) };
+    /// let mut ctx = RwCtx::new();
+    /// let wqes = ctx.init(&qp, &pages, 100, remote, Direction::ToHost)?;
+    /// assert_eq!((wqes, ctx.kind()), (1, Some(Kind::MultiWr)));
+    ///
+    /// ctx.post(&mut device, qpn, Completion::Own(WrId(5)))?;
+    /// // When work request 5 has completed:
+    /// ctx.complete();
+    /// ctx.destroy();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn init(
         &mut self,
         qp: &RwQp,
@@ -83,7 +124,8 @@ impl RwCtx {
         self.planned(planned)
     }
 
-    /// Plans a transfer over the part of `bvecs` that `iter` names. Returns the number of send-queue entries it takes.
+    /// Plans a transfer over the part of `bvecs` that `iter` names, at least one byte. Returns the number of send-queue entries it
+    /// takes, from 1 on. (Linux `rdma_rw_ctx_init_bvec`; rw-contexts 1.6.)
     ///
     /// # Errors
     /// [`RwError`]; the context is idle then.
@@ -102,10 +144,65 @@ impl RwCtx {
 
     /// Plans a transfer between a peer and two lists: of data, and of protection information (empty where memory has none, or has
     /// it between the data). The device checks and makes what `signature` says while it moves the data; what it found is
-    /// [`Self::sig_status`]. Returns the number of send-queue entries it takes (Linux `rdma_rw_ctx_signature_init`).
+    /// [`Self::sig_status`]. Each list has at most [`RwQp::pages_per_mr`] entries; ask [`Device::executes`] before a signature is first
+    /// used. Returns the number of send-queue entries it takes, 2 or 3. (Linux `rdma_rw_ctx_signature_init`; rw-contexts 1.7.)
     ///
     /// # Errors
     /// [`RwError`]; the context is idle then.
+    ///
+    /// # Examples
+    /// Eight blocks of 512 bytes and their tuples, which are checked and go no further, on a device that moves nothing:
+    ///
+    /// ```
+    /// use rwctx::ctx::{Completion, RwCtx};
+    /// use rwctx::device::null::NullDevice;
+    /// use rwctx::device::soft::endpoint::CAPS;
+    /// use rwctx::device::{Device, QpCap};
+    /// use rwctx::mem::Lkey;
+    /// use rwctx::plan::{Direction, Integrity};
+    /// use rwctx::qp::RwQp;
+    /// use rwctx::remote::{RemoteAddr, Rkey};
+    /// use rwctx::signature::{CopyMask, SigAttrs, SigDomain, SigStatus, Signature, T10Dif};
+    /// use rwctx::wr::{Sge, WrId};
+    /// use t10pi::{Checks, Format, Guard, PiType, Tags};
+    ///
+    /// let mut device = NullDevice::new(CAPS);
+    /// let pd = device.alloc_pd()?;
+    /// let cap = QpCap {
+    ///     max_send_wr: 16,
+    ///     max_recv_wr: 1,
+    ///     max_send_sge: 1,
+    ///     max_recv_sge: 1,
+    ///     integrity: Integrity::Enabled,
+    /// };
+    /// let qpn = device.create_qp(pd, &cap)?;
+    /// let qp = RwQp::init_mrs(&mut device, pd, &cap, 2)?;
+    ///
+    /// let format = Format::new(Guard::Crc16, 512, 8)?;
+    /// let tags = Tags { ref_tag: 77, ..Tags::default() };
+    /// let attrs = SigAttrs {
+    ///     mem: SigDomain::T10Dif(T10Dif::of_type(format, PiType::Type1, tags)),
+    ///     wire: SigDomain::None,
+    ///     check_mask: Checks::ALL,
+    ///     copy_mask: CopyMask::Equal,
+    /// };
+    /// let strip = Signature::new(&attrs, Direction::ToHost)?;
+    /// device.executes(&strip)?;
+    ///
+    /// let data = Sge { addr: 0x10_0000, length: 4096, lkey: Lkey(7) };
+    /// let tuples = Sge { addr: 0x20_0000, length: 64, lkey: Lkey(7) };
+    /// let remote = RemoteAddr { addr: 0x1000, rkey: Rkey(0x42) };
+    /// let mut ctx = RwCtx::new();
+    /// let wqes = ctx.signature_init(&qp, &mut device, &[data], &[tuples], &strip, remote)?;
+    /// assert_eq!(wqes, 2, "a registration and a WRITE of 4096 bytes");
+    ///
+    /// ctx.post(&mut device, qpn, Completion::Own(WrId(5)))?;
+    /// // When work request 5 has completed:
+    /// ctx.complete();
+    /// assert_eq!(ctx.sig_status(&mut device)?, SigStatus::Clean);
+    /// ctx.destroy();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn signature_init<D: Device>(
         &mut self,
         qp: &RwQp,

@@ -28,6 +28,48 @@ impl SegmentBuilder<'_> {
     /// # Errors
     /// [`SegmentError::LengthOverflow`], [`SegmentError::PageOverrun`], [`SegmentError::NoMemory`]; whatever is wrong with
     /// its context, also a length of 0, is [`SegmentError::Context`]. The cursor is where it was then.
+    ///
+    /// # Examples
+    /// A segment of 5000 bytes fills one page and begins the next (rw-contexts 3.3), on a device that moves nothing:
+    ///
+    /// ```
+    /// use rwctx::ctx::Completion;
+    /// use rwctx::device::null::NullDevice;
+    /// use rwctx::device::soft::endpoint::CAPS;
+    /// use rwctx::device::{Device, QpCap};
+    /// use rwctx::mem::Lkey;
+    /// use rwctx::plan::Integrity;
+    /// use rwctx::qp::RwQp;
+    /// use rwctx::remote::{RemoteAddr, RemoteSegment, Rkey};
+    /// use rwctx::segment::{ChunkCtx, CtxCache, Page, PageCursor, Posting, SegmentBuilder};
+    /// use rwctx::wr::WrId;
+    ///
+    /// let mut device = NullDevice::new(CAPS);
+    /// let pd = device.alloc_pd()?;
+    /// let cap = QpCap {
+    ///     max_send_wr: 16,
+    ///     max_recv_wr: 1,
+    ///     max_send_sge: 4,
+    ///     max_recv_sge: 1,
+    ///     integrity: Integrity::Off,
+    /// };
+    /// let qpn = device.create_qp(pd, &cap)?;
+    /// let qp = RwQp::init_mrs(&mut device, pd, &cap, 2)?;
+    ///
+    /// let pages = [0x10_0000, 0x20_0000].map(|addr| Page { addr, lkey: Lkey(7) });
+    /// let mut cursor = PageCursor::new(&pages);
+    /// let (mut cache, mut cc) = (CtxCache::new(16, 8), ChunkCtx::new());
+    /// let at = RemoteAddr { addr: 0x1000, rkey: Rkey(0x42) };
+    /// let wqes = SegmentBuilder { qp: &qp, cache: &mut cache, cc: &mut cc }
+    ///     .build_read_segment(&mut cursor, &RemoteSegment { at, length: 5000 })?;
+    /// assert_eq!((wqes, cursor.curpage(), cursor.pageoff()), (1, 1, 904));
+    ///
+    /// assert_eq!(cc.post(&mut device, qpn, Completion::Own(WrId(5)))?, Posting::All);
+    /// // When work request 5 has completed:
+    /// cc.complete();
+    /// cc.destroy(&mut cache);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn build_read_segment(
         &mut self,
         pages: &mut PageCursor<'_>,
