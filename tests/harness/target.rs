@@ -69,19 +69,20 @@ pub fn program(name: &str) -> PathBuf {
 /// When it has not been built, with the command that builds it.
 #[must_use]
 pub fn verbs_program() -> PathBuf {
-    let path = std::env::var_os("INTACT_VERBS_BIN").map_or_else(
-        || {
-            let test = std::env::current_exe().expect("a running test has a path");
-            // Tests lie in PROFILE/deps/ of the build folder.
-            test.ancestors().nth(3).expect("a test lies in the build folder").join("verbs/intact")
-        },
-        PathBuf::from,
-    );
-    assert!(
-        path.exists(),
-        "{} is missing: `./test.sh verbs` builds it, or set INTACT_VERBS_BIN",
-        path.display()
-    );
+    std::env::var_os("INTACT_VERBS_BIN").map_or_else(|| built_with_verbs("intact"), PathBuf::from)
+}
+
+/// A program that `./test.sh verbs` builds with the verbs provider.
+///
+/// # Panics
+/// When it has not been built, with the command that builds it.
+#[must_use]
+pub fn built_with_verbs(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a running test has a path");
+    // Tests lie in PROFILE/deps/ of the build folder.
+    let folder = test.ancestors().nth(3).expect("a test lies in the build folder").join("verbs");
+    let path = folder.join(name);
+    assert!(path.exists(), "{} is missing: `./test.sh verbs` builds it", path.display());
     path
 }
 

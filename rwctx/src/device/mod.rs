@@ -2,6 +2,8 @@
 //!
 //! A device belongs to one reactor thread. Posting never blocks; a full queue is a result.
 
+#[cfg(test)]
+mod conformance;
 #[cfg(feature = "mlx5")]
 pub mod mlx5;
 pub mod null;

@@ -1,5 +1,6 @@
 //! The device's calls against a library that demands their order, and moves data as the documentation has it.
 
+mod conformance;
 mod device;
 mod equivalence;
 mod fake;

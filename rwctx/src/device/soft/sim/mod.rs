@@ -11,7 +11,6 @@ mod hostile;
 mod judge;
 mod pair;
 mod registrations;
-mod segments;
 mod signature;
 mod tests;
 mod vectors;

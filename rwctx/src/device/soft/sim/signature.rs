@@ -4,48 +4,30 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use t10pi::{Checks, PiMismatch, PiType};
+use t10pi::PiType;
 
 use super::super::endpoint::{CAPS, IcrcCheck};
 use super::super::fault::Faults;
 use super::super::wire::{Aeth, Ext, Opcode, Syndrome};
 use super::pair::{LATENCY, MEMORY, MTU, Pair, usual};
 use super::{Replay, seeds};
+use crate::device::conformance::transfer::{PAGES, Piece, SLOT, Transfer, expected, transfer};
 use crate::device::{DeviceError, PathMtu, PostError, QpCap, QpConnect, QpState};
 use crate::mem::{Access, Lkey, Mr};
 use crate::plan::{Direction, Integrity};
 use crate::remote::Rkey;
-use crate::signature::testing::{attrs, domain, formats, join, protected};
-use crate::signature::{CopyMask, Operation, SigAttrs, SigDomain, SigStatus, Signature, T10Dif};
+use crate::signature::testing::{attrs, domain, formats};
+use crate::signature::{SigAttrs, SigStatus, Signature, T10Dif};
 use crate::wc::WcStatus;
 use crate::wr::{Fence, SendOp, Sge, Signal};
 
 use WcStatus::{BadRespErr, LocProtErr, RemAccessErr, Success, WrFlushErr};
 
-/// Transfers under way at once, and the memory of each: half for data, half for protection information.
-const SLOTS: usize = 4;
-const SLOT: usize = MEMORY / SLOTS;
-const PAGES: u32 = 32;
+/// Transfers under way at once.
+const SLOTS: usize = MEMORY / SLOT;
 const PAGE: usize = 4096;
 
 const LOCAL: Access = Access { local_write: true, remote_read: false, remote_write: false };
-
-/// Place and length.
-type Piece = (usize, usize);
-
-/// A transfer, and what must be true after it.
-pub(super) struct Transfer {
-    signature: Signature,
-    data: Vec<Piece>,
-    protection: Vec<Piece>,
-    /// Where it lies in the peer's memory.
-    remote: usize,
-    pub(super) wire: Vec<u8>,
-    /// What the data list and the protection list hold before and after.
-    before: [Vec<u8>; 2],
-    pub(super) after: [Vec<u8>; 2],
-    pub(super) found: Option<PiMismatch>,
-}
 
 /// A region and what is done with it.
 struct Slot {
@@ -208,135 +190,6 @@ fn op(pair: &Pair, transfer: &Transfer) -> SendOp {
 
 fn next_key(key: Rkey) -> Rkey {
     Rkey(key.0 & !0xFF | key.0.wrapping_add(1) & 0xFF)
-}
-
-/// Some transfer whose memory lies from `at` on, on both sides.
-fn transfer(rng: &mut fastrand::Rng, at: usize) -> Transfer {
-    let format = formats()[rng.usize(0..formats().len())];
-    let pi_type = [PiType::Type1, PiType::Type3][rng.usize(0..2)];
-    let blocks = rng
-        .usize(1..=(PAGES as usize - 4) * PAGE / 2 / format.interleaved_block_size())
-        .min(rng.usize(1..50));
-    let (mem, wire) = (domain(format, pi_type, rng.u64(..)), domain(format, pi_type, rng.u64(..)));
-    let (mem, wire) = match rng.u32(0..6) {
-        0 | 1 => (Some(mem), None),
-        2 | 3 => (None, Some(wire)),
-        4 => (Some(mem), Some(mem)),
-        _ => (Some(mem), Some(wire)),
-    };
-    let check_mask = Checks {
-        guard: rng.u32(0..4) > 0,
-        app_tag: rng.bool(),
-        storage_tag: rng.bool(),
-        ref_tag: rng.bool(),
-    };
-    let copy_mask = match rng.bool() {
-        true => CopyMask::Equal,
-        false => CopyMask::Fields(Checks {
-            guard: rng.bool(),
-            app_tag: rng.bool(),
-            storage_tag: rng.bool(),
-            ref_tag: rng.bool(),
-        }),
-    };
-    let attrs = SigAttrs { check_mask, copy_mask, ..attrs(mem, wire) };
-    let direction = if rng.bool() { Direction::ToHost } else { Direction::FromHost };
-    let interleaved = mem.is_some() && rng.bool();
-    expected(rng, &attrs, direction, blocks, interleaved, at)
-}
-
-/// What must become of random blocks, with damage in them, by the software path.
-fn expected(
-    rng: &mut fastrand::Rng,
-    attrs: &SigAttrs,
-    direction: Direction,
-    blocks: usize,
-    interleaved: bool,
-    at: usize,
-) -> Transfer {
-    let signature = Signature::new(attrs, direction).unwrap();
-    let dif = |domain| match domain {
-        SigDomain::T10Dif(dif) => Some(dif),
-        SigDomain::None => None,
-    };
-    let (from, to) = match direction {
-        Direction::ToHost => (dif(attrs.mem), dif(attrs.wire)),
-        Direction::FromHost => (dif(attrs.wire), dif(attrs.mem)),
-    };
-    let (data, given) = protected(&from.or(to).unwrap(), blocks, rng);
-    of_blocks(rng, signature, interleaved, at, data, &given)
-}
-
-/// The same, of these blocks as they come in.
-pub(super) fn of_blocks(
-    rng: &mut fastrand::Rng,
-    signature: Signature,
-    interleaved: bool,
-    at: usize,
-    mut data: Vec<u8>,
-    given: &[u8],
-) -> Transfer {
-    let format = *signature.format();
-    let (inserts, direction) = (signature.operation() == Operation::Insert, signature.direction());
-    let junk = vec![rng.u8(..); given.len()];
-    let in_memory = |data: &[u8], md: &[u8]| {
-        if !signature.protects_memory() {
-            [data.to_vec(), Vec::new()]
-        } else if interleaved {
-            [join(&format, data, md), Vec::new()]
-        } else {
-            [data.to_vec(), md.to_vec()]
-        }
-    };
-    let on_wire = |data: &[u8], md: &[u8]| {
-        if signature.protects_wire() { join(&format, data, md) } else { data.to_vec() }
-    };
-    let makes = matches!(signature.operation(), Operation::Insert | Operation::Rewrite);
-    let mut made = junk.clone();
-    let (before, after, wire, status) = if direction == Direction::ToHost {
-        let md: &[&[u8]] = if inserts { &[] } else { &[given] };
-        let room: &mut [&mut [u8]] = if makes { &mut [&mut made] } else { &mut [] };
-        let status = signature.before_write(&[&data], md, room);
-        let memory = in_memory(&data, given);
-        (memory.clone(), memory, on_wire(&data, if makes { &made } else { given }), status)
-    } else {
-        let wire = on_wire(&data, given);
-        let before = in_memory(&vec![rng.u8(..); data.len()], &junk);
-        if signature.operation() == Operation::Verify {
-            made.copy_from_slice(given);
-        }
-        let apart: &[&[u8]] = if signature.apart_bytes(1) > 0 { &[given] } else { &[] };
-        let memory: &mut [&mut [u8]] = if signature.protects_memory() { &mut [&mut made] } else { &mut [] };
-        let status = signature.after_read(&mut [&mut data], memory, apart);
-        (before, in_memory(&data, &made), wire, status)
-    };
-    let [data, protection] = [0, 1].map(|list| pieces(rng, at + list * SLOT / 2, before[list].len()));
-    let remote = at + rng.usize(0..PAGE);
-    Transfer {
-        signature,
-        data,
-        protection,
-        remote,
-        wire,
-        before,
-        after,
-        found: status.mismatch(&format).err(),
-    }
-}
-
-/// Pieces of `length` bytes from `at` on with page boundaries between them.
-fn pieces(rng: &mut fastrand::Rng, at: usize, length: usize) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    let mut left = length;
-    let mut next = at + rng.usize(0..PAGE);
-    while left > 0 {
-        let to_page = next.next_multiple_of(PAGE) - next;
-        let now = left.min(if to_page > 0 { to_page } else { rng.usize(1..6) * PAGE });
-        pieces.push((next, now));
-        left -= now;
-        next += now + rng.usize(0..2) * PAGE;
-    }
-    pieces
 }
 
 fn all(test: &'static str, range: Range<u64>, faults: impl Fn(u64) -> Faults) -> (u64, usize) {

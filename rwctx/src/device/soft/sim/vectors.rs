@@ -6,7 +6,8 @@ use t10pi::{Checks, Field, Format, Guard, PiMismatch, PiType, Position, Tags};
 
 use super::super::fault::Faults;
 use super::pair::LATENCY;
-use super::signature::{Run, of_blocks};
+use super::signature::Run;
+use crate::device::conformance::transfer::of_blocks;
 use crate::plan::Direction;
 use crate::signature::testing::{attrs, join};
 use crate::signature::{CopyMask, SigAttrs, Signature, T10Dif};

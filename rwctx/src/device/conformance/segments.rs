@@ -1,92 +1,93 @@
-//! Messages whose bytes lie in a peer's segments, moved over a simulated network by contexts that the segment builder makes.
+//! Messages whose bytes lie in a peer's segments, moved by contexts that the segment builder makes. (rw-contexts 3.3 to 3.5)
 //!
-//! Side 0 serves: it READs requests into pages and WRITEs replies. Side 1 has its memory in pieces all over its region.
+//! Our side serves: it READs requests into pages and WRITEs replies. The peer has its memory in pieces all over its region.
 
-use super::SideId;
-use super::pair::Pair;
+use super::bench::Bench;
+use super::{MEMORY, Peered, Rig, Side};
 use crate::ctx::Completion;
-use crate::device::QpCap;
-use crate::device::soft::endpoint::CAPS;
-use crate::plan::{Bvec, Integrity};
-use crate::qp::RwQp;
+use crate::device::Device;
+use crate::plan::{Bvec, init_qp};
 use crate::remote::RemoteSegment;
 use crate::segment::{
-    ChunkCtx, CtxCache, Message, PAGE, Page, PageCursor, Payload, ReadList, ReadSegment, SegmentBuilder,
-    SendChain, WriteChunk, XdrBuf,
+    ChunkCtx, CtxCache, Message, PAGE, Page, PageCursor, Payload, Posting, ReadList, ReadSegment,
+    SegmentBuilder, SendChain, WriteChunk, XdrBuf,
 };
 use crate::wc::WcStatus;
-use crate::wr::{Fence, SendOp, SendWr, Signal, WrId};
+use crate::wr::{Fence, RecvWr, SendOp, SendWr, Signal, WrId};
 
-const SERVER: SideId = 0;
-const CLIENT: SideId = 1;
 const PAGES: usize = 64;
-/// Where the client's memory is cut into pieces, in the middle of its region.
+/// Where the peer's memory is cut into pieces, in the middle of its region.
 const PIECES: usize = 256 << 10;
-/// Where a reply's head and tail lie, behind the server's pages.
+/// Where a reply's head and tail lie, behind our pages.
 const HEAD: usize = 512 << 10;
 const TAIL: usize = 520 << 10;
-const DEPTH: u32 = 64;
+/// Contexts at once.
+const CTXS: u32 = 128;
+/// Messages of a case.
+const MESSAGES: u64 = 10;
 
-/// A connection, and the server's side of it.
-struct Rpc {
-    pair: Pair,
+/// A connection, and our side of it.
+struct Rpc<R: Rig> {
+    bench: Bench<R>,
     pages: Vec<Page>,
     cache: CtxCache,
     random: fastrand::Rng,
-    /// Where the client's next piece of memory is.
+    /// Where the peer's next piece of memory is.
     next: usize,
 }
 
-/// The limits of the pair's queue pairs.
-fn qp() -> RwQp {
-    let cap = QpCap {
-        max_send_wr: DEPTH,
-        max_recv_wr: 16,
-        max_send_sge: 4,
-        max_recv_sge: 4,
-        integrity: Integrity::Off,
-    };
-    RwQp::new(&CAPS, &cap)
-}
+impl<R: Rig> Rpc<R> {
+    fn new(rig: R) -> Self {
+        let bench = Bench::with_entries(rig, CTXS, |caps, integrity| init_qp(caps, 64, CTXS, integrity));
+        let mut rpc = Self {
+            bench,
+            pages: Vec::new(),
+            cache: CtxCache::new(16, 100),
+            random: fastrand::Rng::new(),
+            next: PIECES,
+        };
+        rpc.begin(0);
+        rpc
+    }
 
-impl Rpc {
-    fn new(seed: u64) -> Self {
-        let pair = Pair::new();
-        let mut random = fastrand::Rng::with_seed(seed);
+    /// Goes on as a seed decides.
+    fn begin(&mut self, seed: u64) {
+        self.random = fastrand::Rng::with_seed(seed);
         // Pages in any order, so that few of them touch.
         let mut order: Vec<usize> = (0..PAGES).collect();
-        random.shuffle(&mut order);
-        let page = |index| pair.sge(SERVER, index * PAGE as usize, PAGE as usize);
-        let pages = order.into_iter().map(|index| {
-            let Bvec { addr, lkey, .. } = page(index);
+        self.random.shuffle(&mut order);
+        let page = |index| {
+            let Bvec { addr, lkey, .. } = self.bench.sge(index * PAGE as usize, PAGE as usize);
             Page { addr, lkey }
-        });
-        Self { pages: pages.collect(), pair, cache: CtxCache::new(16, 100), random, next: PIECES }
+        };
+        self.pages = order.into_iter().map(page).collect();
+        self.next = PIECES;
+        self.bench.rig.put(Side::Peer, PIECES, &[0; MEMORY - PIECES]);
     }
 
-    /// The bytes of the server's memory in a piece.
+    /// The bytes of our memory in a piece.
     fn local(&self, piece: Bvec) -> Vec<u8> {
-        let offset = usize::try_from(piece.addr - self.pair.mrs[SERVER].addr).unwrap();
-        self.pair.bytes(SERVER, offset, piece.length as usize)
+        let offset = usize::try_from(piece.addr - self.bench.rig.memory(Side::Ours).addr).unwrap();
+        self.bench.rig.bytes(Side::Ours, offset, piece.length as usize)
     }
 
-    fn write_local(&self, piece: Bvec, bytes: &[u8]) {
-        let offset = usize::try_from(piece.addr - self.pair.mrs[SERVER].addr).unwrap();
-        self.pair.regions[SERVER].write(offset, bytes);
+    fn write_local(&mut self, piece: Bvec, bytes: &[u8]) {
+        let offset = usize::try_from(piece.addr - self.bench.rig.memory(Side::Ours).addr).unwrap();
+        self.bench.rig.put(Side::Ours, offset, bytes);
     }
 
     fn random_bytes(&mut self, length: usize) -> Vec<u8> {
         std::iter::repeat_with(|| self.random.u8(..)).take(length).collect()
     }
 
-    /// Memory of the client in one piece, somewhere.
+    /// Memory of the peer in one piece, somewhere.
     fn segment(&mut self, length: usize) -> RemoteSegment {
         let offset = self.next + self.random.usize(1..200);
         self.next = offset + length;
-        RemoteSegment { at: self.pair.remote(CLIENT, offset), length: u32::try_from(length).unwrap() }
+        RemoteSegment { at: self.bench.remote(offset), length: u32::try_from(length).unwrap() }
     }
 
-    /// Memory of the client for `length` bytes in some pieces.
+    /// Memory of the peer for `length` bytes in some pieces.
     fn segments(&mut self, length: usize) -> Vec<RemoteSegment> {
         let mut left = length;
         let mut segments = Vec::new();
@@ -98,23 +99,23 @@ impl Rpc {
         segments
     }
 
-    /// The client puts bytes into its segments.
-    fn fill(&self, segments: &[RemoteSegment], mut bytes: &[u8]) {
+    /// The peer puts bytes into its segments.
+    fn fill(&mut self, segments: &[RemoteSegment], mut bytes: &[u8]) {
         for segment in segments {
             let (part, rest) = bytes.split_at(segment.length as usize);
-            let offset = usize::try_from(segment.at.addr - self.pair.mrs[CLIENT].addr).unwrap();
-            self.pair.regions[CLIENT].write(offset, part);
+            let offset = usize::try_from(segment.at.addr - self.bench.rig.memory(Side::Peer).addr).unwrap();
+            self.bench.rig.put(Side::Peer, offset, part);
             bytes = rest;
         }
         assert!(bytes.is_empty());
     }
 
-    /// What the client finds in its segments.
+    /// What the peer finds in its segments.
     fn contents(&self, segments: &[RemoteSegment]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for segment in segments {
-            let offset = usize::try_from(segment.at.addr - self.pair.mrs[CLIENT].addr).unwrap();
-            bytes.extend(self.pair.bytes(CLIENT, offset, segment.length as usize));
+            let offset = usize::try_from(segment.at.addr - self.bench.rig.memory(Side::Peer).addr).unwrap();
+            bytes.extend(self.bench.rig.bytes(Side::Peer, offset, segment.length as usize));
         }
         bytes
     }
@@ -133,7 +134,7 @@ impl Rpc {
         let mut cursor = PageCursor::new(&pages);
         let mut cc = ChunkCtx::new();
         let mut copies = Vec::new();
-        let message = SegmentBuilder { qp: &qp(), cache: &mut self.cache, cc: &mut cc }
+        let message = SegmentBuilder { qp: &self.bench.qp, cache: &mut self.cache, cc: &mut cc }
             .build_read_list(&mut cursor, list, u32::try_from(inline.len()).unwrap(), |from, to| {
                 copies.push((from, to));
             })
@@ -143,19 +144,26 @@ impl Rpc {
         for (from, to) in copies {
             self.write_local(to, &inline[from]);
         }
-        assert!(cc.sqecount() <= DEPTH);
-        for wr in cc.wrs(Completion::Own(WrId(5))) {
-            self.pair.world.endpoints[SERVER].post_send(self.pair.qpns[SERVER], &wr).unwrap();
-        }
-        assert_eq!(self.pair.outcome(SERVER), [(5, WcStatus::Success)], "one completion for all");
+        assert!(cc.sqecount() <= self.bench.cap.max_send_wr);
+        let own = Completion::Own(WrId(5));
+        assert_eq!(cc.post(self.bench.rig.device(), self.bench.qpn, own), Ok(Posting::All));
+        assert_eq!(self.outcome(), [(5, WcStatus::Success)], "one completion for all");
         cc.complete();
         cc.destroy(&mut self.cache);
         (message, self.paged(readbytes))
     }
+
+    fn outcome(&mut self) -> Vec<(u64, WcStatus)> {
+        self.bench.rig.completions(1).iter().map(|wc| (wc.wr_id.0, wc.status)).collect()
+    }
+
+    fn end(self) {
+        self.bench.end();
+    }
 }
 
 /// A message with `chunks` Read chunks, and its parts: what comes inline (or by a Call chunk), and the list.
-fn message(rpc: &mut Rpc, chunks: usize) -> (Vec<u8>, Vec<u8>, ReadList) {
+fn message<R: Rig>(rpc: &mut Rpc<R>, chunks: usize) -> (Vec<u8>, Vec<u8>, ReadList) {
     let (mut whole, mut between, mut list) = (Vec::new(), Vec::new(), ReadList::new());
     for _ in 0..chunks {
         let gap = rpc.random.usize(1..200) * 4;
@@ -179,10 +187,10 @@ fn message(rpc: &mut Rpc, chunks: usize) -> (Vec<u8>, Vec<u8>, ReadList) {
     (whole, between, list)
 }
 
-#[test]
-fn read_chunks_and_inline_bytes_become_the_message_that_was_sent() {
-    for seed in 0..30 {
-        let mut rpc = Rpc::new(seed);
+pub(crate) fn read_chunks_and_inline_bytes_become_the_message_that_was_sent<R: Rig>(make: impl Fn() -> R) {
+    let mut rpc = Rpc::new(make());
+    for seed in 0..MESSAGES * R::ROUNDS {
+        rpc.begin(seed);
         for chunks in [1, 2, 3] {
             rpc.next = PIECES;
             let (whole, inline, list) = message(&mut rpc, chunks);
@@ -198,12 +206,15 @@ fn read_chunks_and_inline_bytes_become_the_message_that_was_sent() {
             }
         }
     }
+    rpc.end();
 }
 
-#[test]
-fn a_call_chunk_with_read_chunks_inside_becomes_the_message_that_was_sent() {
-    for seed in 100..130 {
-        let mut rpc = Rpc::new(seed);
+pub(crate) fn a_call_chunk_with_read_chunks_inside_becomes_the_message_that_was_sent<R: Rig>(
+    make: impl Fn() -> R,
+) {
+    let mut rpc = Rpc::new(make());
+    for seed in 100..100 + MESSAGES * R::ROUNDS {
+        rpc.begin(seed);
         for chunks in [0, 1, 3] {
             rpc.next = PIECES;
             let (mut whole, mut call, mut list) = message(&mut rpc, chunks);
@@ -220,22 +231,25 @@ fn a_call_chunk_with_read_chunks_inside_becomes_the_message_that_was_sent() {
             assert!(pages == whole, "seed {seed}, {chunks} chunks");
         }
     }
+    rpc.end();
 }
 
-#[test]
-fn payloads_go_to_write_chunks_the_rest_to_the_reply_chunk_and_all_before_the_send() {
-    for seed in 200..230 {
-        let mut rpc = Rpc::new(seed);
+pub(crate) fn payloads_go_to_write_chunks_the_rest_to_the_reply_chunk_and_all_before_the_send<R: Peered>(
+    make: impl Fn() -> R,
+) {
+    let mut rpc = Rpc::new(make());
+    for seed in 200..200 + MESSAGES * R::ROUNDS {
+        rpc.begin(seed);
         let head = rpc.random.usize(8..300);
         let (page_base, page_len) = (rpc.random.u32(0..PAGE), rpc.random.u32(100..12_000));
         let tail = rpc.random.usize(0..300);
         let pages = rpc.pages.clone();
         let reply = XdrBuf {
-            head: rpc.pair.sge(SERVER, HEAD, head),
+            head: rpc.bench.sge(HEAD, head),
             pages: &pages,
             page_base,
             page_len,
-            tail: rpc.pair.sge(SERVER, TAIL, tail),
+            tail: rpc.bench.sge(TAIL, tail),
         };
         let length = usize::try_from(reply.length()).unwrap();
         for page in &pages {
@@ -266,17 +280,18 @@ fn payloads_go_to_write_chunks_the_rest_to_the_reply_chunk_and_all_before_the_se
         };
         let chunks = [chunk(0), chunk(1)];
         let mut chain = SendChain::new();
-        chain.build_write_list(&qp(), &mut rpc.cache, &reply, &chunks, DEPTH).unwrap();
-        let written =
-            chain.build_reply_chunk(&qp(), &mut rpc.cache, &reply, &chunks, &memory[2], DEPTH).unwrap();
+        let depth = rpc.bench.cap.max_send_wr;
+        chain.build_write_list(&rpc.bench.qp, &mut rpc.cache, &reply, &chunks, depth).unwrap();
+        let written = chain
+            .build_reply_chunk(&rpc.bench.qp, &mut rpc.cache, &reply, &chunks, &memory[2], depth)
+            .unwrap();
         assert_eq!(written, rest as u64);
 
-        let header = rpc.pair.sge(SERVER, HEAD + 1000, 28);
-        rpc.pair.receive(CLIENT, 1, &[rpc.pair.sge(CLIENT, 0, 100)]);
-        let qpn = rpc.pair.qpns[SERVER];
-        for wr in chain.wrs(WrId(9)) {
-            rpc.pair.world.endpoints[SERVER].post_send(qpn, &wr).unwrap();
-        }
+        let header = rpc.bench.sge(HEAD + 1000, 28);
+        let qpn = rpc.bench.qpn;
+        let (theirs, room) = (rpc.bench.rig.peer_qpn(qpn), rpc.bench.rig.memory(Side::Peer));
+        let room = Bvec { addr: room.addr, length: 100, lkey: room.lkey };
+        rpc.bench.rig.peer().post_recv(theirs, &RecvWr { wr_id: WrId(1), sges: &[room] }).unwrap();
         let send = SendWr {
             wr_id: WrId(9),
             op: SendOp::Send,
@@ -284,14 +299,9 @@ fn payloads_go_to_write_chunks_the_rest_to_the_reply_chunk_and_all_before_the_se
             signal: Signal::Signaled,
             fence: Fence::None,
         };
-        rpc.pair.world.endpoints[SERVER].post_send(qpn, &send).unwrap();
-        // The client has the reply by when the Send arrives, which comes last.
-        while rpc.pair.completions(CLIENT).is_empty() {
-            let next = rpc.pair.world.next_event();
-            rpc.pair.world.transmit();
-            let Some(at) = rpc.pair.world.next_event().or(next) else { panic!("no Send, seed {seed}") };
-            rpc.pair.world.advance_to(at);
-        }
+        assert_eq!(chain.post(rpc.bench.rig.device(), qpn, &send), Ok(Posting::All));
+        // The peer has the reply by when the Send arrives, which comes last.
+        assert_eq!(rpc.bench.rig.peer_completions(1).len(), 1, "seed {seed}");
         for (range, segments) in ranges.iter().zip(&memory) {
             let found = rpc.contents(segments);
             assert!(found[..range.len()] == whole[range.clone()], "seed {seed}");
@@ -299,31 +309,31 @@ fn payloads_go_to_write_chunks_the_rest_to_the_reply_chunk_and_all_before_the_se
         }
         let others = [&whole[..cuts[0]], &whole[cuts[1]..cuts[2]], &whole[cuts[3]..]].concat();
         assert!(rpc.contents(&memory[2])[..rest] == others, "seed {seed}");
-        assert_eq!(rpc.pair.outcome(SERVER), [(9, WcStatus::Success)], "one completion for all");
+        assert_eq!(rpc.outcome(), [(9, WcStatus::Success)], "one completion for all");
         chain.complete();
         chain.destroy(&mut rpc.cache);
     }
+    rpc.end();
 }
 
-#[test]
-fn a_wrong_key_in_the_middle_of_a_list_fails_all_of_it() {
-    let mut rpc = Rpc::new(7);
+pub(crate) fn a_wrong_key_in_the_middle_of_a_list_fails_all_of_it<R: Peered>(make: impl Fn() -> R) {
+    let mut rpc = Rpc::new(make());
     let mut segments: Vec<RemoteSegment> = (0..5).map(|_| rpc.segment(3000)).collect();
     segments[2].at.rkey.0 ^= 1;
     let pages = rpc.pages.clone();
     let (mut cc, mut cursor) = (ChunkCtx::new(), PageCursor::new(&pages));
     let chunk: Vec<ReadSegment> =
         segments.iter().map(|&segment| ReadSegment { position: 4, segment }).collect();
-    SegmentBuilder { qp: &qp(), cache: &mut rpc.cache, cc: &mut cc }
+    SegmentBuilder { qp: &rpc.bench.qp, cache: &mut rpc.cache, cc: &mut cc }
         .build_read_chunk(&mut cursor, &chunk)
         .unwrap();
-    for wr in cc.wrs(Completion::Own(WrId(5))) {
-        rpc.pair.world.endpoints[SERVER].post_send(rpc.pair.qpns[SERVER], &wr).unwrap();
-    }
-    let outcome = rpc.pair.outcome(SERVER);
+    let own = Completion::Own(WrId(5));
+    assert_eq!(cc.post(rpc.bench.rig.device(), rpc.bench.qpn, own), Ok(Posting::All));
+    let outcome = rpc.outcome();
     assert_eq!(outcome.first(), Some(&(5, WcStatus::RemAccessErr)), "{outcome:?}");
     assert!(outcome.iter().all(|(id, status)| *id == 5 && *status != WcStatus::Success));
     cc.complete();
     cc.destroy(&mut rpc.cache);
     assert_eq!(rpc.cache.free(), 5);
+    rpc.end();
 }
