@@ -64,6 +64,55 @@ impl PiContext {
         Ok(())
     }
 
+    /// As [`PiContext::verify_ahead`], and writes to `sums` the CRC-32 of each block's data, for the packet that will carry it:
+    /// of IEEE 802.3, from register 0 and without the final complement. Both are made in one pass where the kernel can.
+    ///
+    /// ```
+    /// # use t10pi::{Ahead, Checks, Format, Guard, PiContext, PiType, Tags};
+    /// let format = Format::new(Guard::Crc16, 512, 8)?;
+    /// let pi = PiContext::new(&format, PiType::Type1, Checks::ALL, Tags::default())?;
+    /// let (data, mut md) = ([0x5A; 1024], [0; 16]);
+    /// pi.generate(&[&data], &mut [&mut md]);
+    /// let mut sums = [0; 2];
+    /// assert_eq!(pi.verify_summed(&data, &md, Ahead::NONE, &mut sums), Ok(()));
+    /// assert_eq!(sums, [0x747D_108E; 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`PiContext::verify`]; `sums` are anything then.
+    ///
+    /// # Panics
+    /// As [`PiContext::verify`], and when `sums` has not one for each block.
+    pub fn verify_summed(
+        &self,
+        data: &[u8],
+        md: &[u8],
+        ahead: Ahead,
+        sums: &mut [u32],
+    ) -> Result<(), PiMismatch> {
+        let blocks = self.blocks_separate(data.len(), md.len());
+        assert_eq!(sums.len(), blocks, "one sum for each block");
+        let (mut states, size, per_md) = ([0; BATCH], self.block(), self.metadata());
+        let mut rest = (data, md);
+        let mut block = 0;
+        for sums in sums.chunks_mut(BATCH) {
+            let count = sums.len();
+            let states = &mut states[..count];
+            let (now, later) = rest.0.split_at(count * size);
+            let (md, later_md) = rest.1.split_at(count * per_md);
+            rest = (later, later_md);
+            self.checking.blocks_summed(self.seed, now, size, size, states, sums, ahead.behind(later));
+            if self.checks_anything() {
+                for (md, state) in md.chunks_exact(per_md).zip(states) {
+                    self.check_metadata(md, *state, block)?;
+                    block += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Checks a stream in which each block is followed by its metadata.
     ///
     /// # Errors

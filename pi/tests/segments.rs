@@ -3,7 +3,9 @@
 
 use proptest::prelude::*;
 use proptest::sample::Index;
-use t10pi::{Checks, Field, Format, Guard, Kernel, PiContext, PiMismatch, PiType, Position, Tags, crc};
+use t10pi::{
+    Ahead, Checks, Field, Format, Guard, Kernel, PiContext, PiMismatch, PiType, Position, Tags, crc,
+};
 
 /// A transfer to be protected.
 #[derive(Clone, Debug)]
@@ -178,6 +180,34 @@ proptest! {
             let mut to_stream = vec![0; stream.len()];
             prop_assert_eq!(pi.join(&cut(&data, &a), &cut(&md, &b), &mut cut_mut(&mut to_stream, &b)), Ok(()));
             prop_assert_eq!(&to_stream, &stream);
+        }
+    }
+
+    #[test]
+    fn verifying_with_sums_finds_the_same_and_makes_the_crc_of_each_block(
+        t in transfers(),
+        flipped in proptest::option::of((any::<Index>(), 0_u8..8)),
+    ) {
+        let mut data = t.noise(t.blocks * t.block());
+        let md = t.model(&data, &t.noise(t.blocks * t.metadata()));
+        if let Some((at, bit)) = flipped {
+            let at = at.index(data.len());
+            data[at] ^= 1 << bit;
+        }
+        let portable = Kernel::named("portable").expect("it is everywhere");
+        for (kernel, checks) in Kernel::available().flat_map(|k| [(k, Checks::ALL), (k, Checks::NONE)]) {
+            let pi = t.context(checks, kernel);
+            for ahead in [Ahead::NONE, Ahead::of(&md)] {
+                let mut sums = vec![0; t.blocks];
+                let verified = pi.verify_summed(&data, &md, ahead, &mut sums);
+                prop_assert_eq!(verified, pi.verify(&[&data], &[&md]));
+                if verified.is_ok() {
+                    for (sum, block) in sums.iter().zip(data.chunks(t.block())) {
+                        // From register 0 and without the complement at the end: of seeds, all ones is that.
+                        prop_assert_eq!(*sum, !portable.crc32(u32::MAX, block), "{:?}", kernel);
+                    }
+                }
+            }
         }
     }
 

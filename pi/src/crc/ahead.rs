@@ -3,7 +3,8 @@
 /// Memory that will be read soon. A computation that is given it asks for it, a cache line for each that it reads itself,
 /// so that waiting for the memory and computing overlap; before that it asks for what it will read itself, a block ahead. The
 /// memory is never accessed: any address will do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// By default there is nothing to ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ahead {
     address: usize,
     lines: usize,

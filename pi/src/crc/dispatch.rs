@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use super::params::{Castagnoli, Ethernet, Nvme, T10Dif};
 #[cfg(target_arch = "x86_64")]
 use super::x86_64;
-use super::{Ahead, Blocks, Checksum, CopyBlocks, Stores, Stream, Update, scalar};
+use super::{Ahead, Blocks, Checksum, CopyBlocks, Stores, Stream, Summed, Update, scalar};
 use crate::format::Guard;
 
 /// Environment variable that names the kernel to use instead of the fastest one: `portable`, `pclmulqdq`, `avx2` or
@@ -169,6 +169,26 @@ impl Checksum {
         unsafe { (self.blocks)(init, src, stride, length, states, ahead) }
     }
 
+    /// As [`Checksum::blocks`], and writes to `sums` the CRC-32 of IEEE 802.3 of each block, from state 0 and without the
+    /// final complement, in the same pass where the kernel can.
+    ///
+    /// # Panics
+    /// When `src` is too short.
+    #[expect(clippy::too_many_arguments, reason = "a strided area and what to make of it")]
+    pub(crate) fn blocks_summed(
+        &self,
+        init: u64,
+        src: &[u8],
+        stride: usize,
+        length: usize,
+        states: &mut [u64],
+        sums: &mut [u32],
+        ahead: Ahead,
+    ) {
+        // SAFETY: as in `blocks`.
+        unsafe { (self.summed)(init, src, stride, length, states, sums, ahead) }
+    }
+
     /// As [`Checksum::blocks`], and copies block `i` to `i * dst_stride` of `dst` in the same pass. For stores that are
     /// streamed, a [`Stores::fence`] lives around all calls.
     ///
@@ -237,7 +257,13 @@ fn agrees(table: &'static Table) -> bool {
                     let mut got = [0; MOST];
                     own.blocks(own.init, from, stride, length, &mut got[..count], Ahead::of(&bytes));
                     let alone = own.update_ahead(own.init, &from[..length], Ahead::of(&bytes));
+                    let (mut twin, mut sums) = ([0; MOST], [0; MOST]);
+                    let (states, of) = (&mut twin[..count], &mut sums[..count]);
+                    own.blocks_summed(own.init, from, stride, length, states, of, Ahead::of(&bytes));
+                    let sum = |i: usize| PORTABLE.crc32.update(0, &from[i * stride..][..length]);
                     same(&got)
+                        && same(&twin)
+                        && (0..count).all(|i| u64::from(sums[i]) == sum(i))
                         && (alone ^ wanted[0]) & own.mask == 0
                         && [Stores::Cached, Stores::Streamed].into_iter().all(|stores| {
                             let (mut got, mut to) = ([0; MOST], vec![0; from.len()]);
@@ -288,6 +314,7 @@ macro_rules! scalar_routines {
         (
             scalar::update::<$checksum> as Update,
             scalar::blocks::<$checksum> as Blocks,
+            scalar::blocks_summed::<$checksum> as Summed,
             scalar::copy_blocks::<$checksum> as CopyBlocks,
             scalar::copy_blocks::<$checksum> as CopyBlocks,
         )
@@ -300,6 +327,7 @@ macro_rules! routines {
         (
             x86_64::$isa::update::<$polynomial> as Update,
             x86_64::$isa::blocks::<$polynomial> as Blocks,
+            x86_64::$isa::blocks_summed::<$polynomial> as Summed,
             x86_64::$isa::copy_blocks::<$polynomial> as CopyBlocks,
             x86_64::$isa::stream_blocks::<$polynomial> as CopyBlocks,
         )
@@ -359,8 +387,8 @@ pub(super) fn null() -> &'static Checksum {
     &NULL
 }
 
-/// The routines of one checksum: over a message, over blocks, copying, and copying past the caches.
-type Routines = (Update, Blocks, CopyBlocks, CopyBlocks);
+/// The routines of one checksum: over a message, over blocks, with their CRC-32s, copying, and copying past the caches.
+type Routines = (Update, Blocks, Summed, CopyBlocks, CopyBlocks);
 
 const fn crc16(routines: Routines) -> Checksum {
     checksum(routines, 0, 0, 0xFFFF)
@@ -376,8 +404,8 @@ const fn crc64(routines: Routines) -> Checksum {
 }
 
 const fn checksum(routines: Routines, init: u64, xorout: u64, mask: u64) -> Checksum {
-    let (update, blocks, copy_blocks, stream_blocks) = routines;
-    Checksum { update, blocks, copy_blocks, stream_blocks, init, xorout, mask }
+    let (update, blocks, summed, copy_blocks, stream_blocks) = routines;
+    Checksum { update, blocks, summed, copy_blocks, stream_blocks, init, xorout, mask }
 }
 
 /// From how many bytes on a copy is streamed: three quarters of this thread's share of the last-level cache, which the
@@ -443,9 +471,21 @@ mod tests {
         const GOOD: [Routines; 2] = [scalar_routines!(scalar::Crc16), scalar_routines!(scalar::Crc64)];
         static RIGHT: Table = table(GOOD[0], GOOD[1]);
         static OTHER_CHECKSUM: Table = table(scalar_routines!(scalar::Crc32c), GOOD[1]);
-        static NO_COPY: Table = table(GOOD[0], (GOOD[1].0, GOOD[1].1, GOOD[1].2, copies_nothing));
+        static NO_COPY: Table = table(GOOD[0], (GOOD[1].0, GOOD[1].1, GOOD[1].2, copies_nothing, GOOD[1].4));
+        fn sums_nothing(
+            init: u64,
+            src: &[u8],
+            stride: usize,
+            length: usize,
+            states: &mut [u64],
+            _sums: &mut [u32],
+            _ahead: Ahead,
+        ) {
+            scalar::blocks::<scalar::Crc64>(init, src, stride, length, states, Ahead::NONE);
+        }
+        static NO_SUM: Table = table(GOOD[0], (GOOD[1].0, GOOD[1].1, sums_nothing, GOOD[1].3, GOOD[1].4));
         assert!(agrees(&RIGHT));
-        assert!(!agrees(&OTHER_CHECKSUM) && !agrees(&NO_COPY));
+        assert!(!agrees(&OTHER_CHECKSUM) && !agrees(&NO_COPY) && !agrees(&NO_SUM));
     }
 
     #[test]

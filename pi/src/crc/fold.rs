@@ -217,7 +217,7 @@ fn message<'a, P: Polynomial, I: Isa, M: Message<'a>>(isa: I, state: u64, mut me
 
 /// What is added to the first bits of a message that goes on from `state`.
 #[inline(always)]
-fn start<P: Polynomial, I: Isa>(isa: I, state: u64) -> I::Narrow {
+pub(super) fn start<P: Polynomial, I: Isa>(isa: I, state: u64) -> I::Narrow {
     let start = isa.pair(match const { form::<P, I>() } {
         Form::Reflected if P::REFLECTED => [state, 0],
         // As it would lie in memory, for `order`.
@@ -229,7 +229,7 @@ fn start<P: Polynomial, I: Isa>(isa: I, state: u64) -> I::Narrow {
 
 /// Whether messages of this length can end together: nothing is left of them but a wide vector each.
 #[inline(always)]
-fn ends_with_others<I: FourLanes>(length: usize) -> bool {
+pub(super) fn ends_with_others<I: FourLanes>(length: usize) -> bool {
     length >= ACCUMULATORS * I::WIDE && length.is_multiple_of(I::WIDE)
 }
 
@@ -241,7 +241,7 @@ fn wide_sum<'a, P: Polynomial, I: Isa, M: Message<'a>>(isa: I, start: I::Narrow,
 }
 
 /// The form in which a CRC is computed.
-const fn form<P: Polynomial, I: Isa>() -> Form {
+pub(super) const fn form<P: Polynomial, I: Isa>() -> Form {
     if P::REFLECTED { Form::Reflected } else { I::FORM }
 }
 
@@ -279,7 +279,12 @@ fn accumulate<'a, P: Polynomial, I: Isa, M: Message<'a>>(
         d = isa.fold_wide(d, keys, ordered_wide::<P, I>(isa, next[3]));
     }
     pass_group(isa, &mut group, values);
-    // Each at its own distance, so that none waits for another.
+    join::<P, I>(isa, [a, b, c, d])
+}
+
+/// Folds the accumulators into one: each at its own distance, so that none waits for another.
+#[inline(always)]
+pub(super) fn join<P: Polynomial, I: Isa>(isa: I, [a, b, c, d]: [I::Wide; ACCUMULATORS]) -> I::Wide {
     let sum = isa.fold_wide(a, isa.splat(const { fold_keys::<P>(I::WIDE_BITS * 3, form::<P, I>()) }), d);
     let sum = isa.fold_wide(b, isa.splat(const { fold_keys::<P>(I::WIDE_BITS * 2, form::<P, I>()) }), sum);
     isa.fold_wide(c, isa.splat(const { fold_keys::<P>(I::WIDE_BITS, form::<P, I>()) }), sum)
@@ -287,7 +292,10 @@ fn accumulate<'a, P: Polynomial, I: Isa, M: Message<'a>>(
 
 /// Takes the next group of wide vectors off and loads it.
 #[inline(always)]
-fn next_group<'a, I: Isa, M: Message<'a>>(isa: I, message: &mut M) -> (M, [I::Wide; ACCUMULATORS]) {
+pub(super) fn next_group<'a, I: Isa, M: Message<'a>>(
+    isa: I,
+    message: &mut M,
+) -> (M, [I::Wide; ACCUMULATORS]) {
     message.fetch(isa);
     let group = message.take(ACCUMULATORS * I::WIDE);
     let values = [
@@ -322,7 +330,7 @@ fn advance<'a, P: Polynomial, I: Isa, M: Message<'a>>(isa: I, mut sum: I::Wide, 
 
 /// Merges the lanes of `sum`.
 #[inline(always)]
-fn merge<P: Polynomial, I: Isa>(isa: I, sum: I::Wide) -> I::Narrow {
+pub(super) fn merge<P: Polynomial, I: Isa>(isa: I, sum: I::Wide) -> I::Narrow {
     isa.merge(
         sum,
         const {
@@ -346,7 +354,7 @@ fn wide<'a, P: Polynomial, I: Isa, M: Message<'a>>(isa: I, message: &mut M) -> I
 
 /// A wide vector of memory in the order of the polynomial.
 #[inline(always)]
-fn ordered_wide<P: Polynomial, I: Isa>(isa: I, value: I::Wide) -> I::Wide {
+pub(super) fn ordered_wide<P: Polynomial, I: Isa>(isa: I, value: I::Wide) -> I::Wide {
     if P::REFLECTED { value } else { isa.order_wide(value) }
 }
 
@@ -366,7 +374,7 @@ fn fold_lane<P: Polynomial, I: Isa>(isa: I, lane: I::Narrow, next: I::Narrow) ->
 
 /// The state at the end of a message whose lane this is: the lane times x^64, modulo the polynomial.
 #[inline(always)]
-fn reduce<P: Polynomial, I: Isa>(isa: I, lane: I::Narrow) -> u64 {
+pub(super) fn reduce<P: Polynomial, I: Isa>(isa: I, lane: I::Narrow) -> u64 {
     let constants = const { reduction::<P>(form::<P, I>()) };
     let (fold, quotient, poly) =
         (isa.pair(constants.fold), isa.pair(constants.quotient), isa.pair(constants.poly));
@@ -392,7 +400,7 @@ fn reduce<P: Polynomial, I: Isa>(isa: I, lane: I::Narrow) -> u64 {
 
 /// The states at the ends of four messages that were folded into these vectors.
 #[inline(always)]
-fn reduce_four<P: Polynomial, I: FourLanes>(isa: I, sums: [I::Wide; 4]) -> [u64; 4] {
+pub(super) fn reduce_four<P: Polynomial, I: FourLanes>(isa: I, sums: [I::Wide; 4]) -> [u64; 4] {
     const { assert!(form::<P, I>().is_reflected(), "with four lanes, the bits of each byte are reversed") };
     // Every vector holds the same lane of all four.
     let [a, b, c, d] = isa.transpose(sums);

@@ -15,6 +15,8 @@ mod message;
 mod params;
 mod scalar;
 #[cfg(target_arch = "x86_64")]
+mod twin;
+#[cfg(target_arch = "x86_64")]
 mod x86_64;
 
 use crate::format::Guard;
@@ -27,6 +29,9 @@ type Update = unsafe fn(u64, &[u8], Ahead) -> u64;
 /// Routine over many blocks, which fetches what is read next: `(init, src, stride, length, states, ahead)`. Unsafe to call
 /// where the CPU lacks the features that it is compiled for.
 type Blocks = unsafe fn(u64, &[u8], usize, usize, &mut [u64], Ahead);
+/// Routine over many blocks that makes the CRC-32 of each from state 0, too: `(init, src, stride, length, states, sums,
+/// ahead)`. Unsafe as [`Blocks`].
+type Summed = unsafe fn(u64, &[u8], usize, usize, &mut [u64], &mut [u32], Ahead);
 /// Routine that copies on the way: `(init, src, stride, dst, dst_stride, length, states)`. Unsafe as [`Blocks`].
 type CopyBlocks = unsafe fn(u64, &[u8], usize, &mut [u8], usize, usize, &mut [u64]);
 
@@ -59,6 +64,7 @@ impl Stores {
 pub(crate) struct Checksum {
     update: Update,
     blocks: Blocks,
+    summed: Summed,
     copy_blocks: CopyBlocks,
     /// As `copy_blocks`, past the caches.
     stream_blocks: CopyBlocks,

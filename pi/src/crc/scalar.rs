@@ -154,6 +154,24 @@ pub(super) fn blocks<S: Scalar>(
     }
 }
 
+/// As [`blocks`], and the CRC-32 of each block, from state 0.
+pub(super) fn blocks_summed<S: Scalar>(
+    init: u64,
+    src: &[u8],
+    stride: usize,
+    length: usize,
+    states: &mut [u64],
+    sums: &mut [u32],
+    ahead: Ahead,
+) {
+    blocks::<S>(init, src, stride, length, states, ahead);
+    for (index, sum) in sums.iter_mut().enumerate().take(states.len()) {
+        #[expect(clippy::cast_possible_truncation, reason = "states of this checksum have 32 bits")]
+        let state = Crc32::update(0, &src[index * stride..][..length]) as u32;
+        *sum = state;
+    }
+}
+
 /// As [`blocks`], and copies each block to the same index in `dst`, whose blocks are `dst_stride` apart.
 pub(super) fn copy_blocks<S: Scalar>(
     init: u64,

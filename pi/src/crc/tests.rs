@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::naive::{self, prefixes as naive_prefixes};
+use super::scalar::Scalar;
 use super::*;
 
 const GUARDS: [Guard; 4] = [Guard::Crc16, Guard::Crc32c, Guard::Crc64, Guard::Ip];
@@ -242,6 +243,20 @@ fn folding_in_wide_registers_and_the_reflected_form_agrees_with_the_oracle() {
                     for (index, state) in states.iter().enumerate() {
                         let wanted = naive::checksum(guard, &source[index * stride..][..length]);
                         assert_eq!(checksum.finish(*state), wanted, "{guard:?} {length} {index} of {count}");
+                    }
+                }
+                let mut sums = vec![0; count];
+                for by_four in [false, true] {
+                    again.fill(0);
+                    sums.fill(0);
+                    let (of, ahead) = (&mut sums[..], Ahead::of(bytes));
+                    let routine =
+                        if by_four { twin::blocks_by_four::<P, Model> } else { twin::blocks::<P, Model> };
+                    routine(Model, init, source, stride, length, &mut again, of, ahead);
+                    assert_eq!(again, states, "{guard:?} {length} {count} summed");
+                    for (sum, block) in sums.iter().zip(source.chunks(stride)) {
+                        let wanted = scalar::Crc32::update(0, &block[..length]);
+                        assert_eq!(u64::from(*sum), wanted, "{guard:?} {length} {count}");
                     }
                 }
                 let mut copied = vec![0xEE; count * dst_stride];

@@ -11,6 +11,7 @@ use crate::crc::ahead::Ahead;
 use crate::crc::fold;
 use crate::crc::lanes::{FourLanes, Isa};
 use crate::crc::params::{Form, Pair, Polynomial};
+use crate::crc::twin;
 
 /// Proof that the CPU has VPCLMULQDQ and AVX-512 F, BW, DQ and VL, GFNI, and what [`Pclmul`] proves.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,20 @@ pub(in crate::crc) fn blocks<P: Polynomial>(
     ahead: Ahead,
 ) {
     fold::blocks_by_four::<P, Avx512>(isa(), init, src, stride, length, states, ahead);
+}
+
+/// As [`twin::blocks_by_four`].
+#[target_feature(enable = "pclmulqdq,ssse3,sse4.1,vpclmulqdq,gfni,avx512f,avx512bw,avx512dq,avx512vl")]
+pub(in crate::crc) fn blocks_summed<P: Polynomial>(
+    init: u64,
+    src: &[u8],
+    stride: usize,
+    length: usize,
+    states: &mut [u64],
+    sums: &mut [u32],
+    ahead: Ahead,
+) {
+    twin::blocks_by_four::<P, Avx512>(isa(), init, src, stride, length, states, sums, ahead);
 }
 
 /// As [`fold::stream`].

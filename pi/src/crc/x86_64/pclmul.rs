@@ -8,6 +8,7 @@ use crate::crc::ahead::Ahead;
 use crate::crc::fold;
 use crate::crc::lanes::Isa;
 use crate::crc::params::{Form, Pair, Polynomial};
+use crate::crc::twin;
 
 /// Proof that the CPU has PCLMULQDQ, SSSE3, SSE4.1 and AVX.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,20 @@ pub(in crate::crc) fn blocks<P: Polynomial>(
     ahead: Ahead,
 ) {
     fold::blocks::<P, Pclmul>(Pclmul(()), init, src, stride, length, states, ahead);
+}
+
+/// As [`twin::blocks`].
+#[target_feature(enable = "pclmulqdq,ssse3,sse4.1,avx")]
+pub(in crate::crc) fn blocks_summed<P: Polynomial>(
+    init: u64,
+    src: &[u8],
+    stride: usize,
+    length: usize,
+    states: &mut [u64],
+    sums: &mut [u32],
+    ahead: Ahead,
+) {
+    twin::blocks::<P, Pclmul>(Pclmul(()), init, src, stride, length, states, sums, ahead);
 }
 
 /// As [`fold::stream`].
