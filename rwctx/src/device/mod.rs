@@ -62,7 +62,12 @@ pub struct DeviceCaps {
     pub force_mr: bool,
     /// Posted work requests can be given other memory with the same bytes ([`Device::replace_source`]).
     pub replace_source: bool,
+    /// Gains by being told of payloads' checksums ([`Device::note_sums`]).
+    pub takes_sums: bool,
 }
+
+/// Bytes of payload that a sum of [`Device::note_sums`] is of.
+pub const SUM_PIECE: u32 = 4096;
 
 /// Sizes of a queue pair (verbs `ibv_qp_cap`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -346,6 +351,12 @@ pub trait Device {
     /// # Errors
     /// See [`PostError`]; nothing was queued then.
     fn post_send(&mut self, qpn: Qpn, wr: &SendWr<'_>) -> Result<(), PostError>;
+
+    /// Tells checksums of the payload of what was posted last to `qpn`, a SEND or WRITE, so that a device which makes them
+    /// itself ([`DeviceCaps::takes_sums`]) need not read it once more: of each [`SUM_PIECE`] bytes in turn, as
+    /// `t10pi::PiContext::verify_summed` makes them. They must be right: packets with others are lost. What does not fit
+    /// the work request, or how the device cuts it, is ignored.
+    fn note_sums(&mut self, _qpn: Qpn, _sums: &[u32]) {}
 
     /// From now on, SENDs and WRITEs that were posted to `qpn` under `wr_id` take from `to` what they took from `from`: as
     /// many bytes, the same ones. The device does not look at `from` again, not even to repeat a packet; packets of any

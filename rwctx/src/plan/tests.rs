@@ -31,6 +31,7 @@ fn profile(
         max_qp_rd_atom: 16,
         max_qp_init_rd_atom: 16,
         replace_source: false,
+        takes_sums: false,
         mem_mgt_extensions: true,
         send_with_inv: true,
         force_mr,

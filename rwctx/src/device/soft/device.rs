@@ -383,6 +383,11 @@ impl Device for SoftDevice {
         self.endpoint.post_send(qpn, wr)
     }
 
+    #[inline]
+    fn note_sums(&mut self, qpn: Qpn, sums: &[u32]) {
+        self.endpoint.note_sums(qpn, sums);
+    }
+
     fn replace_source(&mut self, qpn: Qpn, wr_id: WrId, from: Sge, to: Sge) -> Result<(), DeviceError> {
         self.endpoint.replace_source(qpn, wr_id, from, to)
     }

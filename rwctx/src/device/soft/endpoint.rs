@@ -42,6 +42,7 @@ pub const CAPS: DeviceCaps = DeviceCaps {
     send_with_inv: true,
     force_mr: false,
     replace_source: true,
+    takes_sums: true,
 };
 
 /// Numbers that trade throughput, fairness and memory; any value works.
@@ -471,6 +472,14 @@ impl Endpoint {
         let qp = self.qps.get_mut(qpn).ok_or(DeviceError::Unknown("queue pair"))?;
         qp.error(&mut drain!(self));
         Ok(())
+    }
+
+    /// See [`Device::note_sums`](crate::device::Device::note_sums).
+    #[inline]
+    pub fn note_sums(&mut self, qpn: Qpn, sums: &[u32]) {
+        if let Some(qp) = self.qps.get_mut(qpn) {
+            qp.note_sums(sums);
+        }
     }
 
     /// See [`Device::replace_source`](crate::device::Device::replace_source); packets that were handed out are the caller's.

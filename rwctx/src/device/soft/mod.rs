@@ -82,7 +82,12 @@ pub trait PacketSink {
     #[inline]
     fn announce(&mut self, _next: Ahead) {}
 
-    /// The same to a peer that may not exist: the packet must hold up no others, and may be lost.
+    /// Says that the payload of the next packet is [`SUM_PIECE`](crate::device::SUM_PIECE) bytes with this CRC-32 from register
+    /// 0, without the final complement. Who makes the ICRC need not read it.
+    #[inline]
+    fn know_payload(&mut self, _sum: u32) {}
+
+    /// As [`Self::push`], to a peer that may not exist: the packet must hold up no others, and may be lost.
     ///
     /// # Errors
     /// As [`Self::push`].

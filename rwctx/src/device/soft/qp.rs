@@ -310,6 +310,12 @@ impl Qp {
         self.responder.flush(drain, &self.path, None);
     }
 
+    /// Takes the checksums of the payload that was posted last.
+    #[inline]
+    pub(super) fn note_sums(&mut self, sums: &[u32]) {
+        self.requester.note_sums(&self.path, sums);
+    }
+
     /// Points a posted work request to other memory with the same bytes.
     pub(super) fn replace_source(&mut self, mem: &mut MemTable, wr_id: WrId, from: Sge, to: Sge) {
         self.requester.replace_source(mem, self.path.pd, wr_id, from, to);

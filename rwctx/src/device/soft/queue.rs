@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::device::{PostError, Qpn};
+use crate::device::{PostError, Qpn, SUM_PIECE};
 use crate::wc::{RecvExtra, Wc, WcOpcode, WcStatus};
 use crate::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
 
@@ -10,6 +10,9 @@ use super::psn::Psn;
 
 /// Most SGEs of any work request.
 pub(super) const MAX_SGE: usize = 32;
+
+/// Checksums of payloads that are kept for a work request: of as many as Linux asks for at a time, and twice that.
+const MAX_SUMS: usize = 64;
 
 /// Longest message (IBTA 9.4.2).
 pub(super) const MAX_MESSAGE: u32 = 1 << 31;
@@ -35,6 +38,8 @@ pub(super) struct SendWqe {
     pub(super) done: bool,
     /// Whether its memory is an integrity registration.
     pub(super) signed: bool,
+    /// Whether the checksum of each of its packets' payloads is known.
+    pub(super) summed: bool,
     sge_count: u8,
     /// Of a registration with more pieces than a slot has room for: where they begin, and how many.
     listed: (u64, u32),
@@ -106,6 +111,8 @@ fn runs(sges: &[Sge]) -> impl Iterator<Item = Sge> {
 pub(super) struct SendQueue {
     ring: Box<[SendWqe]>,
     sges: Box<[Sge]>,
+    /// Checksums of payloads, [`MAX_SUMS`] for each entry.
+    sums: Box<[u32]>,
     /// Long lists of registrations, one after the other; how many pieces were taken off before the first.
     lists: VecDeque<Sge>,
     lists_popped: u64,
@@ -130,12 +137,15 @@ impl SendQueue {
             first_request: 0,
             done: false,
             signed: false,
+            summed: false,
             sge_count: 0,
             listed: (0, 0),
         };
         Self {
             ring: vec![unused; slots].into_boxed_slice(),
             sges: vec![NO_SGE; slots * max_sge].into_boxed_slice(),
+            // Zeroes take no memory before they are written.
+            sums: vec![0; slots * MAX_SUMS].into_boxed_slice(),
             lists: VecDeque::new(),
             lists_popped: 0,
             max_sge,
@@ -210,6 +220,7 @@ impl SendQueue {
             first_request,
             done: false,
             signed,
+            summed: false,
             sge_count: u8::try_from(count).expect("at most 32 SGEs"),
             listed,
         };
@@ -236,6 +247,32 @@ impl SendQueue {
         let listed = usize::try_from(begin.saturating_sub(self.lists_popped)).unwrap_or(usize::MAX);
         let in_slot = if count == 0 { self.sges(number) } else { &[] };
         in_slot.iter().chain(self.lists.iter().skip(listed).take(count as usize)).copied()
+    }
+
+    /// Keeps the checksums of the newest entry's payload, [`SUM_PIECE`] bytes each, when it is as long as that and goes out from
+    /// memory as it lies there.
+    #[inline]
+    pub(super) fn note_sums(&mut self, sums: &[u32]) {
+        if self.is_empty() || sums.is_empty() || sums.len() > MAX_SUMS {
+            return;
+        }
+        let slot = self.slot(self.tail - 1);
+        let wqe = &mut self.ring[slot];
+        if wqe.signed
+            || wqe.is_read()
+            || wqe.is_local()
+            || wqe.length as usize != sums.len() * SUM_PIECE as usize
+        {
+            return;
+        }
+        wqe.summed = true;
+        self.sums[slot * MAX_SUMS..][..sums.len()].copy_from_slice(sums);
+    }
+
+    /// The checksum of piece `index` of an entry that has them.
+    #[inline]
+    pub(super) fn sum(&self, number: u64, index: u32) -> u32 {
+        self.sums[self.slot(number) * MAX_SUMS + index as usize]
     }
 
     /// Work requests posted under `wr_id` take from `to` what they took from `from`; READs, which fill memory, and
@@ -380,5 +417,49 @@ impl RecvQueue {
         }
         self.length -= 1;
         Some(wr_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::Lkey;
+    use crate::remote::{RemoteAddr, Rkey};
+
+    fn push(queue: &mut SendQueue, op: SendOp, length: u32, signed: bool) -> u64 {
+        let sges = [Sge { addr: 0, length, lkey: Lkey(1) }];
+        let wr = SendWr { wr_id: WrId(1), op, sges: &sges, signal: Signal::Signaled, fence: Fence::None };
+        let number = queue.tail;
+        queue.push(&wr, length, Psn::start(0), 1, 0, signed);
+        number
+    }
+
+    #[test]
+    fn sums_are_kept_of_the_newest_entry_if_they_are_of_its_payload() {
+        let remote = RemoteAddr { addr: 0, rkey: Rkey(1) };
+        let mut queue = SendQueue::new(8, 1);
+        queue.note_sums(&[1]);
+        let older = push(&mut queue, SendOp::Write(remote), 2 * SUM_PIECE, false);
+        let newer = push(&mut queue, SendOp::Write(remote), 2 * SUM_PIECE, false);
+        for wrong in [&[][..], &[1], &[1, 2, 3], &[0; MAX_SUMS + 1]] {
+            queue.note_sums(wrong);
+            assert!(!queue.get(newer).unwrap().summed, "{wrong:?}");
+        }
+        queue.note_sums(&[7, 8]);
+        assert!(!queue.get(older).unwrap().summed && queue.get(newer).unwrap().summed);
+        assert_eq!((queue.sum(newer, 0), queue.sum(newer, 1)), (7, 8));
+        for (op, signed) in [(SendOp::Read(remote), false), (SendOp::Write(remote), true)] {
+            let number = push(&mut queue, op, SUM_PIECE, signed);
+            queue.note_sums(&[9]);
+            assert!(!queue.get(number).unwrap().summed, "{op:?}");
+        }
+        // What comes into the place of an entry has no sums yet.
+        while queue.pop().is_some() {}
+        let again = (0..8).map(|_| push(&mut queue, SendOp::Send, 2 * SUM_PIECE, false)).max().unwrap();
+        assert!((again - 7..=again).all(|number| !queue.get(number).unwrap().summed));
+        queue.pop();
+        let longer = push(&mut queue, SendOp::Send, SUM_PIECE + 1, false);
+        queue.note_sums(&[1]);
+        assert!(!queue.get(longer).unwrap().summed);
     }
 }

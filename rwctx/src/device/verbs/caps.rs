@@ -67,6 +67,7 @@ impl Attributes {
             send_with_inv: self.mem_mgt_extensions,
             force_mr: false,
             replace_source: false,
+            takes_sums: false,
         }
     }
 }

@@ -15,6 +15,7 @@ use t10pi::Ahead;
 
 use super::TxCounters;
 use super::calls::Calls;
+use crate::device::SUM_PIECE;
 use crate::device::soft::icrc::{Icrc, IcrcFlow};
 use crate::device::soft::wire::ICRC_LEN as ICRC;
 use crate::device::soft::{COPIED_PAYLOAD as COPY, SinkFull, TxMeta};
@@ -58,6 +59,15 @@ struct Packet {
     vectors: usize,
     /// The next one of its message; meaningless in the last.
     next: usize,
+}
+
+/// What was said of the next packet's payload, and of the one behind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Hints {
+    /// Its checksum ([`SUM_PIECE`]), when that is known.
+    pub(super) sum: Option<u32>,
+    /// The payload of the packet behind, to be fetched meanwhile.
+    pub(super) ahead: Ahead,
 }
 
 /// The room of one packet in the arena, while it is filled.
@@ -163,7 +173,7 @@ impl Queue {
         })
     }
 
-    /// Takes a packet, and fetches `ahead` meanwhile; see [`crate::device::soft::PacketSink`].
+    /// Takes a packet; see [`crate::device::soft::PacketSink`].
     pub(super) fn push(
         &mut self,
         source: SocketAddr,
@@ -171,7 +181,7 @@ impl Queue {
         meta: &TxMeta,
         header: &[u8],
         payload: &[Iov<'_>],
-        mut ahead: Ahead,
+        Hints { sum, mut ahead }: Hints,
     ) -> Result<(), SinkFull> {
         let &[_, _, _, _, dest @ .., _, _, _, _] =
             header.first_chunk::<12>().expect("a packet starts with a BTH");
@@ -179,6 +189,7 @@ impl Queue {
         let length: usize = payload.iter().map(Iov::len).sum();
         let pad = length.wrapping_neg() % 4;
         let size = header.len() + length + pad + ICRC;
+        let sum = sum.filter(|_| length == SUM_PIECE as usize);
         assert!(size <= MAX_BYTES, "a packet fits a UDP datagram");
         let is_copied = length <= COPY;
         let pieces = 2 + payload.len();
@@ -205,13 +216,18 @@ impl Queue {
         let position = u16::try_from(position).expect("a message has at most SEGMENTS packets");
         let mut icrc = self.flows.flow(source, meta.dst).begin(position, header, length);
         let first_vector = self.vectors.len();
+        let mut read = u32::MAX;
         let mut to = Arena::new(&self.arena, self.arena_used, own);
         to.put(header);
         for piece in payload.iter().filter(|p| !p.is_empty()) {
             // SAFETY: the piece is mapped for its life, which covers this call, and bytes of a packet that is being
             // sent stay unchanged by the contract of work requests.
             let bytes = unsafe { std::slice::from_raw_parts(piece.ptr().as_ptr(), piece.len()) };
-            icrc.update_ahead(bytes, std::mem::replace(&mut ahead, Ahead::NONE));
+            if sum.is_none() {
+                icrc.update_ahead(bytes, std::mem::replace(&mut ahead, Ahead::NONE));
+            } else if cfg!(debug_assertions) {
+                read = t10pi::Kernel::active().crc32(read, bytes);
+            }
             if is_copied {
                 to.put(bytes);
             } else {
@@ -219,6 +235,10 @@ impl Queue {
                 self.vectors
                     .push(libc::iovec { iov_base: piece.ptr().as_ptr().cast(), iov_len: piece.len() });
             }
+        }
+        if let Some(sum) = sum {
+            debug_assert_eq!(sum, !read, "the checksum that was said is the payload's");
+            icrc.update_known(sum);
         }
         to.put(icrc.finish().as_bytes());
         self.vectors.extend(to.take());

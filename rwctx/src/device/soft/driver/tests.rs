@@ -96,6 +96,10 @@ impl Payload {
         // SAFETY: nobody writes the region after `new`.
         let bytes = unsafe { self.region.bytes(offset, length) };
         let pieces = [Iov::from_slice(&bytes[..cut]), Iov::from_slice(&bytes[cut..])];
+        // Of every other packet the checksum is said, which counts for payloads of its size alone.
+        if tag.is_multiple_of(2) {
+            driver.tx().know_payload(!t10pi::Kernel::active().crc32(u32::MAX, bytes));
+        }
         driver.tx().push(to, &bth(qpn, tag), &pieces)
     }
 

@@ -11,7 +11,7 @@ use t10pi::Ahead;
 
 use super::TxCounters;
 use super::calls::{Calls, Outcome};
-use super::queue::Queue;
+use super::queue::{Hints, Queue};
 use crate::device::soft::{PacketSink, SinkFull, TxMeta};
 use crate::mem::Iov;
 
@@ -36,8 +36,8 @@ pub struct TxBatch {
     plain: Plain,
     calls: Calls,
     counters: TxCounters,
-    /// What is read after the next packet.
-    ahead: Ahead,
+    /// For the next packet.
+    hints: Hints,
 }
 
 /// Destinations that get single datagrams. Few: one a path whose device can't segment.
@@ -73,7 +73,7 @@ impl TxBatch {
             plain: Plain { addresses: Vec::with_capacity(PLAIN), next: 0 },
             calls: Calls::new(),
             counters: TxCounters::default(),
-            ahead: Ahead::NONE,
+            hints: Hints::default(),
         })
     }
 
@@ -132,19 +132,17 @@ impl PacketSink for TxBatch {
             return Ok(());
         };
         let segments = self.segments && !self.plain.contains(meta.dst);
-        socket.queue.push(
-            socket.source,
-            segments,
-            meta,
-            header,
-            payload,
-            std::mem::replace(&mut self.ahead, Ahead::NONE),
-        )
+        socket.queue.push(socket.source, segments, meta, header, payload, std::mem::take(&mut self.hints))
     }
 
     #[inline]
     fn announce(&mut self, next: Ahead) {
-        self.ahead = next;
+        self.hints.ahead = next;
+    }
+
+    #[inline]
+    fn know_payload(&mut self, sum: u32) {
+        self.hints.sum = Some(sum);
     }
 
     fn push_to_stranger(
@@ -156,7 +154,7 @@ impl PacketSink for TxBatch {
         let Some(socket) = self.strangers.iter_mut().find(|s| s.source.ip() == meta.src) else {
             return self.push(meta, header, payload);
         };
-        socket.queue.push(socket.source, false, meta, header, payload, Ahead::NONE)
+        socket.queue.push(socket.source, false, meta, header, payload, Hints::default())
     }
 }
 

@@ -90,6 +90,8 @@ pub struct FaultySender {
     watched: Box<[Watched]>,
     scratch: Vec<u8>,
     counters: SenderCounters,
+    /// Checksum of the payload of the next packet, when it is known.
+    sum: Option<u32>,
 }
 
 /// A packet that was sent.
@@ -124,6 +126,7 @@ impl FaultySender {
             watched: vec![none; if faults.check { SLOTS } else { 0 }].into_boxed_slice(),
             scratch: Vec::new(),
             counters: SenderCounters::default(),
+            sum: None,
         }
     }
 
@@ -199,12 +202,16 @@ pub struct FaultySink<'f, S> {
 
 impl<S: PacketSink> PacketSink for FaultySink<'_, S> {
     fn push(&mut self, meta: &TxMeta, header: &[u8], payload: &[Iov<'_>]) -> Result<(), SinkFull> {
+        let sum = self.sender.sum.take();
         if self.loses() {
             // It is counted.
         } else if let Some(tampered) = tampered(meta.src, payload) {
             self.inner.push(meta, header, &[Iov::from_slice(tampered.payload)])?;
             tampered.sent();
         } else {
+            if let Some(sum) = sum {
+                self.inner.know_payload(sum);
+            }
             self.inner.push(meta, header, payload)?;
         }
         self.sender.counters.packets += 1;
@@ -214,6 +221,10 @@ impl<S: PacketSink> PacketSink for FaultySink<'_, S> {
 
     fn announce(&mut self, next: Ahead) {
         self.inner.announce(next);
+    }
+
+    fn know_payload(&mut self, sum: u32) {
+        self.sender.sum = Some(sum);
     }
 
     fn push_to_stranger(

@@ -16,7 +16,7 @@ use super::qp::{Drain, Env, Failure, Path};
 use super::queue::{SendQueue, message_length};
 use super::window::Window;
 use super::wire::{Ext, NakCode, Opcode, Packet, RnrTimer, Syndrome};
-use crate::device::{PostError, QpCap, QpConnect};
+use crate::device::{PostError, QpCap, QpConnect, SUM_PIECE};
 use crate::mem::{Lkey, MemTable, Pd};
 use crate::remote::Rkey;
 use crate::wc::WcStatus;
@@ -180,6 +180,14 @@ impl Requester {
         self.post_psn = self.post_psn.after(packets);
         self.post_request += u64::from(requests);
         Ok(())
+    }
+
+    /// Keeps the checksums of what was posted last, if each is that of one packet.
+    #[inline]
+    pub(super) fn note_sums(&mut self, path: &Path, sums: &[u32]) {
+        if path.mtu == SUM_PIECE {
+            self.sq.note_sums(sums);
+        }
     }
 
     /// What was posted under `wr_id` takes from `to` what it took from `from`.

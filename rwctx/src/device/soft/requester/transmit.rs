@@ -164,6 +164,9 @@ impl Requester {
         let Ok(pieces) = gathered else {
             return self.block(env, path, WcStatus::LocProtErr);
         };
+        if wqe.summed {
+            sink.know_payload(self.sq.sum(self.cursor, index));
+        }
         sink.announce(self.payload_after(offset + path.mtu, wqe.length, path.mtu));
         path.push(sink, env.counters, bth, ext, &iovs[..pieces]).map_err(|_| Stop::Full)?;
 
@@ -182,8 +185,8 @@ impl Requester {
     #[inline]
     fn payload_after(&self, offset: u32, length: u32, mtu: u32) -> Ahead {
         let (number, mut skip) = if offset < length { (self.cursor, offset) } else { (self.cursor + 1, 0) };
-        // Where a registration's memory lies is not worth to be looked up.
-        if self.sq.get(number).is_none_or(|wqe| wqe.signed) {
+        // Where a registration's memory lies is not worth to be looked up, and what has its checksums is not read.
+        if self.sq.get(number).is_none_or(|wqe| wqe.signed || wqe.summed) {
             return Ahead::NONE;
         }
         for sge in self.sq.sges(number) {
