@@ -231,9 +231,19 @@ impl Guest {
 
     /// Connects with `queues` I/O queues; `options` are further ones of `nvme connect`.
     pub fn connect(&mut self, queues: u32, namespaces: &[ExpectedNamespace], options: &str) {
+        self.connect_by("connect.sh", queues, namespaces, options);
+    }
+
+    /// As [`Self::connect`], of a host that was connected before it lost its power. Its queue pairs have the same numbers again:
+    /// where the target still has the old ones, it refuses the first request as stale (IBTA 12.9.8.3), as Linux does.
+    pub fn connect_again(&mut self, queues: u32, namespaces: &[ExpectedNamespace]) {
+        self.connect_by("connect.sh -r", queues, namespaces, "");
+    }
+
+    fn connect_by(&mut self, script: &str, queues: u32, namespaces: &[ExpectedNamespace], options: &str) {
         let mut names: Vec<String> =
             ["connect", "connect_live", "connect_queue_count"].map(String::from).into();
-        let mut script = format!("connect.sh {queues}");
+        let mut script = format!("{script} {queues}");
         for ExpectedNamespace { nsid, block_size, bytes } in namespaces {
             names.push(format!("connect_n{nsid}_block_size"));
             names.push(format!("connect_n{nsid}_capacity"));

@@ -127,7 +127,7 @@ fn a_host_whose_power_is_cut_is_cleaned_up() {
     host.kill();
     // The same host again: another instance of the same identity, while the old one's keep-alive still runs.
     let mut host = setup.host(Kernel::V6_12, 4);
-    host.connect(4, &NAMESPACES, "");
+    host.connect_again(4, &NAMESPACES);
     host.check_data(1);
     host.check_fio(2, 4);
     host.check_file_system(1);
