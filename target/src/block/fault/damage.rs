@@ -80,19 +80,20 @@ impl Volume {
         std::mem::take(&mut *self.faults().damages.waiting())
     }
 
-    /// Damages those of these blocks that a test wants damaged at this moment.
+    /// Damages those of these blocks that a test wants damaged at this moment; whether there are any.
     pub(crate) fn meet(
         &self,
         moment: Moment,
         slba: u64,
         mut data: Option<&mut Buf>,
         mut md: Option<&mut Buf>,
-    ) {
+    ) -> bool {
         if !self.faults().damages.any() {
-            return;
+            return false;
         }
         let (block, each) = (self.block_size() as usize, usize::from(self.metadata_size()));
         let blocks = data.as_ref().map_or(0, |data| data.len() / block);
+        let mut met = false;
         self.faults().damages.waiting().retain(|damage| {
             let at = damage.lba.checked_sub(slba).and_then(|at| usize::try_from(at).ok());
             let Some(at) = at.filter(|&at| damage.moment == moment && at < blocks) else { return true };
@@ -102,8 +103,10 @@ impl Volume {
             if let Some(md) = &mut md {
                 md.bytes_mut()[at * each..][..each].copy_from_slice(&damage.md);
             }
+            met = true;
             false
         });
+        met
     }
 
     /// A block of a volume in memory as it is stored: data, then metadata in the form that hosts see.

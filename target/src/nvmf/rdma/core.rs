@@ -14,7 +14,7 @@ use rwctx::segment::CtxCache;
 use rwctx::wr::Sge;
 use t10pi::Ahead;
 
-use super::queue::slots;
+use super::queue::{KEPT_SUMS, slots};
 use super::stats::Stats;
 use crate::block::{BufPool, Engine, PAGE, Volume, WakerId};
 use crate::log_limit::LogLimit;
@@ -83,6 +83,10 @@ pub(super) struct Core<D: Device> {
     pub(super) prefetched: Vec<(Token, Ahead)>,
     /// The data that is looked at next.
     pub(super) ahead: Ahead,
+    /// Bytes of data that were checked in this round.
+    pub(super) checked_bytes: usize,
+    /// Checksums of the data that is being checked; a request takes them.
+    pub(super) sums: Vec<u32>,
     /// Requests whose response goes out with this round's batch.
     pub(super) responses: Vec<Token>,
     /// Controllers that were reset: their I/O queues are to be closed.
@@ -178,6 +182,8 @@ impl<D: Device> Core<D> {
             waiting_engine: [(); 2].map(|()| VecDeque::with_capacity(1024)),
             prefetched: Vec::with_capacity(1024),
             ahead: Ahead::UNKNOWN,
+            checked_bytes: 0,
+            sums: Vec::with_capacity(KEPT_SUMS),
             responses: Vec::with_capacity(1024),
             resets: Vec::new(),
             io_connected: Vec::new(),

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use rwctx::device::Device;
+use rwctx::device::{Device, SUM_PIECE};
 use rwctx::plan::{Direction, needs_mr};
 use rwctx::wr::Sge;
 use t10pi::{Ahead, Field, PiMismatch, nvme};
@@ -290,8 +290,20 @@ impl Queue {
             None if io.drops_tuples() => &core.tuples,
             None => return Ok(()),
         };
-        match pi.verify_ahead(&[data], &[md], core.ahead) {
-            Ok(()) => Ok(()),
+        let is_sent_alone = matches!(io.pi(), PiAction::Strip(_)) && !io.reads_beside_host_data();
+        core.checked_bytes += data.len();
+        let checked = if core.caps.takes_sums && is_sent_alone && io.volume().block_size() == SUM_PIECE {
+            core.sums.resize(data.len() / SUM_PIECE as usize, 0);
+            pi.verify_summed(data, md, core.ahead, &mut core.sums)
+        } else {
+            core.sums.clear();
+            pi.verify_ahead(&[data], &[md], core.ahead)
+        };
+        match checked {
+            Ok(()) => {
+                std::mem::swap(&mut self.requests[id as usize].sums, &mut core.sums);
+                Ok(())
+            }
             Err(mismatch) => Err(self.protection_error(core, id, Hop::Media, &mismatch)),
         }
     }
@@ -521,8 +533,10 @@ impl Request {
     pub(super) fn meet(&mut self, moment: Moment) {
         if let Work::Io(io) = &self.work
             && io.blocks().is_some()
+            && io.volume().meet(moment, io.part.0, self.data.as_mut(), self.md.as_mut())
         {
-            io.volume().meet(moment, io.part.0, self.data.as_mut(), self.md.as_mut());
+            // They would give it away.
+            self.sums.clear();
         }
     }
 

@@ -37,6 +37,9 @@ pub use self::stats::{Counter, Stats};
 /// Completions and requests handled in one round at most, so that timers and messages get their turn.
 const ROUND: usize = 1024;
 
+/// Bytes of data that are checked in a round at most before they are sent: about half of a second-level cache.
+const NEAR: usize = 512 << 10;
+
 /// All queues of one reactor.
 #[derive(Debug)]
 pub struct Transport<D: Device> {
@@ -306,7 +309,7 @@ impl<D: Device> Transport<D> {
             }
         }
         self.flush_round();
-        busy
+        busy || !self.core.prefetched.is_empty()
     }
 
     /// When the transport wants to be polled though nothing happened.
@@ -411,15 +414,9 @@ impl<D: Device> Transport<D> {
 
     /// Posts the round's responses, closes what is to be closed, releases what is idle.
     fn flush_round(&mut self) {
+        self.core.checked_bytes = 0;
         loop {
-            std::mem::swap(&mut self.prefetched, &mut self.core.prefetched);
-            let mut prefetched = self.prefetched.drain(..).peekable();
-            while let Some((token, _)) = prefetched.next() {
-                self.core.ahead = prefetched.peek().map_or(Ahead::UNKNOWN, |&(_, ahead)| ahead);
-                if let Some(Some(queue)) = self.queues.get_mut(token.queue as usize) {
-                    queue.resume(&mut self.core, token.request);
-                }
-            }
+            self.check_prefetched();
             std::mem::swap(&mut self.tokens, &mut self.core.responses);
             if self.tokens.is_empty() {
                 break;
@@ -455,6 +452,25 @@ impl<D: Device> Transport<D> {
             }
             kept
         });
+    }
+
+    /// Checks data that was asked for: as much as stays near the processor until it is sent. The rest has its turn in the next
+    /// round.
+    fn check_prefetched(&mut self) {
+        std::mem::swap(&mut self.prefetched, &mut self.core.prefetched);
+        let mut done = 0;
+        while self.core.checked_bytes < NEAR
+            && let Some(&(token, _)) = self.prefetched.get(done)
+        {
+            done += 1;
+            self.core.ahead = self.prefetched.get(done).map_or(Ahead::UNKNOWN, |&(_, ahead)| ahead);
+            if let Some(Some(queue)) = self.queues.get_mut(token.queue as usize) {
+                queue.resume(&mut self.core, token.request);
+            }
+        }
+        self.prefetched.drain(..done);
+        self.prefetched.append(&mut self.core.prefetched);
+        std::mem::swap(&mut self.prefetched, &mut self.core.prefetched);
     }
 
     fn close(&mut self, index: usize, by: Closed) {

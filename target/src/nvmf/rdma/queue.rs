@@ -46,6 +46,9 @@ const STUCK_CHECK: Duration = Duration::from_secs(1);
 /// tuples); kept by every request of every queue they would be most of the process.
 const KEPT_SGES: usize = 1024;
 
+/// Checksums that a request keeps room for: of 128 KiB.
+pub(super) const KEPT_SUMS: usize = 32;
+
 /// A queue pair of a controller, or one that did not send Connect yet.
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -137,6 +140,8 @@ pub(super) struct Request {
     /// Of `data`, when that will hardly be needed.
     pub(super) promise: Option<Promise>,
     pub(super) md: Option<Buf>,
+    /// Checksums of the data to send, when its check made them ([`Device::note_sums`]).
+    pub(super) sums: Vec<u32>,
     /// Data and metadata as they stand on the wire, where the device can't fetch them into two buffers.
     pub(super) stream: Option<Buf>,
     /// The medium's side of a Compare.
@@ -213,6 +218,7 @@ impl Request {
             data: None,
             promise: None,
             md: None,
+            sums: Vec::with_capacity(KEPT_SUMS),
             stream: None,
             medium_data: None,
             medium_md: None,
@@ -240,6 +246,8 @@ impl Request {
         self.unplan(contexts);
         self.ctx.shrink_to(KEPT_SGES);
         self.sgl.clear();
+        self.sums.clear();
+        self.sums.shrink_to(KEPT_SUMS);
         self.progress = None;
         self.posted_at = None;
         self.capsule = None;
@@ -566,6 +574,8 @@ impl Queue {
         let completion = Completion::Chained(Posted::Respond { queue: self.index, request: id }.wr_id());
         if !request.post(&mut core.device, self.qpn, completion) {
             core.close_later(self.index);
+        } else if !request.sums.is_empty() {
+            core.device.note_sums(self.qpn, &request.sums);
         }
     }
 
