@@ -160,6 +160,8 @@ const SOCKETS: &[Row<OfSockets>] = &[
     }),
 ];
 
+const UNCONFIRMED: &str = "Connection requests refused before their peers showed that they exist.";
+
 /// Counters of a verbs device.
 const VERBS: &[Row<OfVerbs>] = &[
     ("intact_verbs_work_requests", "Work requests posted.", &[("queue", "send")], |v| v.sends),
@@ -173,6 +175,9 @@ const VERBS: &[Row<OfVerbs>] = &[
     ("intact_verbs_qp_failures", "Queue pairs that failed by themselves.", &[], |v| v.qp_failures),
     ("intact_verbs_port_errors", "Times that a port went down.", &[], |v| v.port_errors),
     ("intact_verbs_connection_requests", "Connection requests.", &[], |v| v.requests),
+    ("intact_verbs_unconfirmed_ended", UNCONFIRMED, &[("reason", "no_room")], |v| v.crowded_out),
+    ("intact_verbs_unconfirmed_ended", UNCONFIRMED, &[("reason", "displaced")], |v| v.displaced),
+    ("intact_verbs_unconfirmed_ended", UNCONFIRMED, &[("reason", "expired")], |v| v.expired),
     ("intact_verbs_cm_failures", "Calls of the connection manager that came to nothing.", &[], |v| {
         v.cm_failures
     }),

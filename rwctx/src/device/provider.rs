@@ -117,6 +117,12 @@ pub struct VerbsCounters {
     pub port_errors: u64,
     /// Connection requests.
     pub requests: u64,
+    /// Those refused because too many of others were under way.
+    pub crowded_out: u64,
+    /// Those that made room for others, as their peers had not confirmed yet.
+    pub displaced: u64,
+    /// Those whose peers did not confirm in time.
+    pub expired: u64,
     /// Calls of the connection manager that came to nothing.
     pub cm_failures: u64,
     /// Memory regions now.

@@ -157,8 +157,8 @@ impl Acceptor {
                 if established {
                     reactors[reactor].post(Message::Established(qpn));
                 } else if !self.accept(now, device, id, qpn, rq_psn) {
-                    self.by_qpn.remove(&qpn);
-                    reactors[reactor].post(Message::Disconnected(qpn));
+                    // Its events, which may be still to come, say so again. The number may be another queue's by then.
+                    self.over(reactors, id);
                 }
             }
             Err(status) => {
@@ -273,3 +273,6 @@ impl Acceptor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

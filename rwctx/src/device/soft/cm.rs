@@ -11,9 +11,9 @@
 //! no further event on the passive side.
 
 mod connection;
-mod half_open;
+pub(in crate::device) mod half_open;
 mod ids;
-mod limits;
+pub(in crate::device) mod limits;
 mod receive;
 mod table;
 #[cfg(test)]

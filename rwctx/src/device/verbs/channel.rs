@@ -19,7 +19,8 @@ use rdma_sys::{
     rdma_init_qp_attr, rdma_listen, rdma_notify, rdma_port_space, rdma_reject,
 };
 
-use super::handles::{borrow_fd, check, device_name, set_nonblocking};
+use super::connections::{Acceptance, Change, Handle, IdKey, Request};
+use super::handles::{borrow_fd, check, device_name, given_back, set_nonblocking};
 use crate::device::soft::cm::PeerQp;
 use crate::device::soft::wire::cm::REQ_PRIVATE_LEN;
 use crate::device::{PathMtu, Qpn, Route};
@@ -35,10 +36,6 @@ pub(super) struct Id {
     _channel: Arc<EventChannel>,
 }
 
-/// Which identifier an event is of: the same as long as it exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct IdKey(usize);
-
 // SAFETY: librdmacm may be called from any thread (rdma_cm(7), "thread safe"), and each object has one owner here.
 unsafe impl Send for EventChannel {}
 // SAFETY: as above.
@@ -50,49 +47,11 @@ unsafe impl Send for Id {}
 #[derive(Debug)]
 pub(super) enum Event {
     /// Somebody asks for a connection.
-    Request(Box<Request>),
+    Request(Id, Box<Request>),
     /// Something became of a connection or listener.
     Change(IdKey, Change),
     /// A request that could not be read; it was dropped, and its sender asks again.
     Unreadable(io::Error),
-}
-
-/// A request for a connection.
-#[derive(Debug)]
-pub(super) struct Request {
-    pub(super) id: Id,
-    pub(super) local: SocketAddr,
-    pub(super) remote: IpAddr,
-    pub(super) peer: PeerQp,
-    pub(super) private: [u8; REQ_PRIVATE_LEN],
-}
-
-/// What became of a connection or listener.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
-    /// Both sides know of it.
-    Established,
-    /// The peer refused.
-    Rejected,
-    /// No answer, or it could not be made.
-    Unreachable,
-    /// It is over.
-    Disconnected,
-    /// No packet of it can be under way any more.
-    TimewaitExit,
-    /// Its device goes away.
-    DeviceRemoval,
-    /// Nothing that needs anything done: its number.
-    Other(u32),
-}
-
-/// What an accepted connection offers.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Acceptance<'a> {
-    pub(super) qpn: Qpn,
-    pub(super) responder_resources: u8,
-    pub(super) initiator_depth: u8,
-    pub(super) private: &'a [u8],
 }
 
 impl EventChannel {
@@ -148,7 +107,7 @@ impl EventChannel {
         };
         Some(match read() {
             Ok((local, remote, peer)) => {
-                Event::Request(Box::new(Request { id, local, remote, peer, private }))
+                Event::Request(id, Box::new(Request { local, remote, peer, private }))
             }
             Err(error) => Event::Unreadable(error),
         })
@@ -194,47 +153,6 @@ impl Id {
     pub(super) fn listen(&self, backlog: i32) -> io::Result<()> {
         // SAFETY: the identifier exists and is bound.
         check(unsafe { rdma_listen(self.raw.as_ptr(), backlog) })
-    }
-
-    /// Accepts a request; its queue pair can already receive.
-    pub(super) fn accept(&self, with: &Acceptance<'_>) -> io::Result<()> {
-        let mut param = rdma_conn_param {
-            private_data: with.private.as_ptr().cast(),
-            private_data_len: u8::try_from(with.private.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
-            responder_resources: with.responder_resources,
-            initiator_depth: with.initiator_depth,
-            flow_control: 1,
-            retry_count: 7,
-            rnr_retry_count: 7,
-            srq: 0,
-            qp_num: with.qpn.0,
-        };
-        // SAFETY: the identifier exists; `param`, whose data lives as long, is copied.
-        check(unsafe { rdma_accept(self.raw.as_ptr(), &raw mut param) })
-    }
-
-    /// Refuses a request.
-    pub(super) fn reject(&self, private: &[u8]) -> io::Result<()> {
-        let length = u8::try_from(private.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-        // SAFETY: the identifier exists; the data is copied.
-        check(unsafe { rdma_reject(self.raw.as_ptr(), private.as_ptr().cast(), length) })
-    }
-
-    /// Ends a connection, or answers that the peer did.
-    pub(super) fn disconnect(&self) -> io::Result<()> {
-        // SAFETY: the identifier exists.
-        check(unsafe { rdma_disconnect(self.raw.as_ptr()) })
-    }
-
-    /// The peer's first request came: that is as good as its last message of the handshake.
-    pub(super) fn notify_traffic(&self) -> io::Result<()> {
-        // SAFETY: the identifier exists.
-        check(unsafe { rdma_notify(self.raw.as_ptr(), ibv_event_type::IBV_EVENT_COMM_EST) })
-    }
-
-    /// Which events are of it.
-    pub(super) fn key(&self) -> IdKey {
-        IdKey(self.raw.as_ptr().addr())
     }
 
     /// Our address and the peer's.
@@ -299,11 +217,48 @@ impl Id {
     }
 }
 
+impl Handle for Id {
+    fn accept(&self, with: &Acceptance<'_>) -> io::Result<()> {
+        let mut param = rdma_conn_param {
+            private_data: with.private.as_ptr().cast(),
+            private_data_len: u8::try_from(with.private.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
+            responder_resources: with.responder_resources,
+            initiator_depth: with.initiator_depth,
+            flow_control: 1,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            srq: 0,
+            qp_num: with.qpn.0,
+        };
+        // SAFETY: the identifier exists; `param`, whose data lives as long, is copied.
+        check(unsafe { rdma_accept(self.raw.as_ptr(), &raw mut param) })
+    }
+
+    fn reject(&self, private: &[u8]) -> io::Result<()> {
+        let length = u8::try_from(private.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the identifier exists; the data is copied.
+        check(unsafe { rdma_reject(self.raw.as_ptr(), private.as_ptr().cast(), length) })
+    }
+
+    fn disconnect(&self) -> io::Result<()> {
+        // SAFETY: the identifier exists.
+        check(unsafe { rdma_disconnect(self.raw.as_ptr()) })
+    }
+
+    fn notify_traffic(&self) -> io::Result<()> {
+        // SAFETY: the identifier exists.
+        check(unsafe { rdma_notify(self.raw.as_ptr(), ibv_event_type::IBV_EVENT_COMM_EST) })
+    }
+
+    fn key(&self) -> IdKey {
+        IdKey(self.raw.as_ptr().addr())
+    }
+}
+
 impl Drop for Id {
     fn drop(&mut self) {
         // SAFETY: made once, destroyed once. It waits until events of it are acknowledged, which they are as they are taken.
-        let destroyed = unsafe { rdma_destroy_id(self.raw.as_ptr()) };
-        debug_assert_eq!(destroyed, 0, "an identifier without a queue pair can go");
+        given_back("a connection identifier", unsafe { rdma_destroy_id(self.raw.as_ptr()) });
     }
 }
 

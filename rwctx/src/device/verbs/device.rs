@@ -17,6 +17,7 @@ use super::handles::{
 use super::queue_pair::{QueuePair, SendBatch};
 use super::send_queue::SendQueue;
 use super::signatures::{Signatures, Signed};
+use super::teardown::{Fate, of_queue_pair};
 use crate::device::provider::VerbsCounters;
 use crate::device::{
     Device, DeviceCaps, DeviceError, NoOffload, PostError, QpCap, QpConnect, QpEvent, QpState, Qpn,
@@ -221,13 +222,15 @@ impl VerbsDevice {
     /// Ends a queue pair. The device may write to memory that its work named as long as it has it: without that certainty
     /// there is nothing to go on with.
     fn destroy(&mut self, pair: QueuePair) {
-        match pair.destroy() {
-            Ok(()) => {}
+        let destroyed = pair.destroy();
+        match of_queue_pair(&destroyed, || self.context.attributes().map(drop)) {
+            Fate::Gone => {}
             // The kernel took all its objects away when the hardware went: it uses none of our memory any more.
-            Err(error) if error.raw_os_error() == Some(libc::EIO) => {
-                fail(&mut self.failure, format!("{} was removed", self.name));
+            Fate::DeviceGone => fail(&mut self.failure, format!("{} was removed", self.name)),
+            Fate::Kept => {
+                let error = destroyed.err();
+                panic!("{} keeps a queue pair that was to be destroyed: {error:?}", self.name)
             }
-            Err(error) => panic!("{} keeps a queue pair that was to be destroyed: {error}", self.name),
         }
     }
 }
@@ -486,7 +489,8 @@ impl Drop for VerbsDevice {
         // Listeners and connections first: nobody is to be connected any more.
         self.cm = None;
         for (qpn, qp) in self.qps.drain() {
-            if let Err(error) = qp.pair.destroy() {
+            let destroyed = qp.pair.destroy();
+            if let (Fate::Kept, Err(error)) = (Fate::of(&destroyed), &destroyed) {
                 tracing::error!(%error, qpn = qpn.0, "the RDMA device keeps a queue pair");
             }
         }

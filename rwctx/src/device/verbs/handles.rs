@@ -24,6 +24,7 @@ use rdma_sys::{
 
 use super::caps::Attributes;
 use super::completion::RawWc;
+use super::teardown::Fate;
 use crate::device::Qpn;
 #[cfg(feature = "mlx5")]
 use crate::device::mlx5::{KeyKind, Library, SigCaps, SpareKey};
@@ -45,6 +46,7 @@ pub(super) struct Context {
 #[derive(Debug)]
 pub(super) struct ProtectionDomain {
     raw: NonNull<ibv_pd>,
+    #[cfg_attr(not(feature = "mlx5"), expect(dead_code, reason = "kept open"))]
     context: Arc<Context>,
 }
 
@@ -59,7 +61,7 @@ pub(super) struct CompletionChannel {
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
     raw: NonNull<ibv_cq>,
-    channel: Arc<CompletionChannel>,
+    _channel: Arc<CompletionChannel>,
 }
 
 /// Registered memory, which stays mapped at least as long.
@@ -225,8 +227,7 @@ impl Context {
 impl Drop for Context {
     fn drop(&mut self) {
         // SAFETY: opened once, closed once; whatever was made from it held it.
-        let closed = unsafe { ibv_close_device(self.raw.as_ptr()) };
-        debug_assert_eq!(closed, 0, "an open device can be closed");
+        given_back("an open device", unsafe { ibv_close_device(self.raw.as_ptr()) });
     }
 }
 
@@ -270,8 +271,7 @@ impl ProtectionDomain {
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
         // SAFETY: made once, given back once; queue pairs and regions of it held it.
-        let freed = unsafe { ibv_dealloc_pd(self.raw.as_ptr()) };
-        debug_assert_eq!(freed, 0, "a protection domain of {:?} without objects can go", self.context);
+        given_back("a protection domain", unsafe { ibv_dealloc_pd(self.raw.as_ptr()) });
     }
 }
 
@@ -307,8 +307,7 @@ impl CompletionChannel {
 impl Drop for CompletionChannel {
     fn drop(&mut self) {
         // SAFETY: made once, destroyed once; queues of it held it.
-        let destroyed = unsafe { ibv_destroy_comp_channel(self.raw.as_ptr()) };
-        debug_assert_eq!(destroyed, 0, "a channel without queues can go");
+        given_back("a completion channel", unsafe { ibv_destroy_comp_channel(self.raw.as_ptr()) });
     }
 }
 
@@ -320,7 +319,7 @@ impl CompletionQueue {
         // SAFETY: context and channel exist; vector 0 always does.
         let raw = unsafe { ibv_create_cq(context, entries, ptr::null_mut(), channel.raw.as_ptr(), 0) };
         let raw = NonNull::new(raw).ok_or_else(io::Error::last_os_error)?;
-        Ok(Arc::new(Self { raw, channel: Arc::clone(channel) }))
+        Ok(Arc::new(Self { raw, _channel: Arc::clone(channel) }))
     }
 
     /// Appends what completed to `to`, a batch at most. Returns how many there were.
@@ -366,8 +365,7 @@ impl CompletionQueue {
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
         // SAFETY: made once, destroyed once; queue pairs that use it held it.
-        let destroyed = unsafe { ibv_destroy_cq(self.raw.as_ptr()) };
-        debug_assert_eq!(destroyed, 0, "a completion queue of {:?} without users can go", self.channel);
+        given_back("a completion queue", unsafe { ibv_destroy_cq(self.raw.as_ptr()) });
     }
 }
 
@@ -399,10 +397,8 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // SAFETY: made once, given back once.
-        let given_back = unsafe { ibv_dereg_mr(self.raw.as_ptr()) };
-        if given_back != 0 {
-            // The device may still use it: the memory is never unmapped then.
-            tracing::error!(error = %io::Error::from_raw_os_error(given_back), "the RDMA device keeps a memory region");
+        if given_back("a memory region", unsafe { ibv_dereg_mr(self.raw.as_ptr()) }) != Fate::Gone {
+            // The device, if it is there, may still use it: the memory is never unmapped then.
             std::mem::forget(self.region.take());
         }
     }
@@ -444,6 +440,16 @@ fn open_by(
     // SAFETY: made by the call above, freed once; open devices stay valid.
     unsafe { ibv_free_device_list(list) };
     opened
+}
+
+/// What became of an object that the library was to take back; says so where it did not.
+pub(super) fn given_back(what: &str, returned: i32) -> Fate {
+    let result = check(returned);
+    let fate = Fate::of(&result);
+    if let (Fate::Kept, Err(error)) = (fate, &result) {
+        tracing::error!(%error, what, "the RDMA device keeps an object");
+    }
+    fate
 }
 
 /// The name of a device.

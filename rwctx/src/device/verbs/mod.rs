@@ -12,6 +12,7 @@ mod caps;
 mod channel;
 mod cm;
 mod completion;
+mod connections;
 mod device;
 mod handles;
 mod open;
@@ -19,6 +20,8 @@ mod provider;
 mod queue_pair;
 mod send_queue;
 mod signatures;
+mod teardown;
+mod unconfirmed;
 
 use std::io;
 use std::net::IpAddr;

@@ -83,11 +83,14 @@ impl Provider for VerbsDevice {
     }
 
     fn counters(&self) -> ProviderCounters {
-        let (requests, cm_failures) = self.cm.as_ref().map_or((0, 0), Cm::counters);
+        let cm = self.cm.as_ref().map(|cm| cm.connections.counters()).unwrap_or_default();
         ProviderCounters {
             verbs: Some(VerbsCounters {
-                requests,
-                cm_failures,
+                requests: cm.requests,
+                crowded_out: cm.crowded_out,
+                displaced: cm.displaced,
+                expired: cm.expired,
+                cm_failures: cm.failures,
                 memory_regions: self.regions.len() as u64,
                 ..self.counters
             }),
@@ -106,24 +109,24 @@ impl Provider for VerbsDevice {
     }
 
     fn accept(&mut self, _: Instant, id: CmId, with: &AcceptParams<'_>) -> Result<(), CmError> {
-        self.cm.as_mut().map_or(Err(CmError::UnknownId), |cm| cm.accept(id, with))
+        self.cm.as_mut().map_or(Err(CmError::UnknownId), |cm| cm.connections.accept(id, with))
     }
 
     fn reject(&mut self, _: Instant, id: CmId, private: &[u8]) -> Result<(), CmError> {
-        self.cm.as_mut().map_or(Err(CmError::UnknownId), |cm| cm.reject(id, private))
+        self.cm.as_mut().map_or(Err(CmError::UnknownId), |cm| cm.connections.reject(id, private))
     }
 
     fn disconnect(&mut self, now: Instant, id: CmId) -> Result<(), CmError> {
-        self.cm.as_mut().map_or(Err(CmError::UnknownId), |cm| cm.disconnect(now, id))
+        self.cm.as_mut().map_or(Err(CmError::UnknownId), |cm| cm.connections.disconnect(now, id))
     }
 
     fn handle_qp_traffic(&mut self, _: Instant, id: CmId) {
         if let Some(cm) = &mut self.cm {
-            cm.handle_qp_traffic(id);
+            cm.connections.handle_qp_traffic(id);
         }
     }
 
     fn poll_cm_event(&mut self, _: Instant) -> Option<CmEvent> {
-        self.cm.as_mut()?.poll_event()
+        self.cm.as_mut()?.connections.poll_event()
     }
 }

@@ -45,8 +45,6 @@ pub(super) struct SendBatch {
     sges: Vec<RawSge>,
 }
 
-/// The request stands first: requests are linked by pointers to it.
-#[repr(C)]
 struct RawWr {
     wr: ibv_send_wr,
     first_sge: usize,
@@ -214,24 +212,14 @@ impl QueuePair {
     /// # Errors
     /// What the library says; some of the batch may have been posted.
     pub(super) fn post_send(&self, batch: &mut SendBatch) -> io::Result<()> {
-        let SendBatch { wrs, sges } = batch;
-        if wrs.is_empty() {
+        if batch.is_empty() {
             return Ok(());
         }
-        let list = sges.as_mut_ptr().cast::<ibv_sge>();
-        let first = wrs.as_mut_ptr();
-        for (index, entry) in wrs.iter_mut().enumerate() {
-            entry.wr.sg_list = list.wrapping_add(entry.first_sge);
-            // The request is an entry's first field.
-            entry.wr.next = first.wrapping_add(index + 1).cast();
-        }
-        if let Some(last) = wrs.last_mut() {
-            last.wr.next = ptr::null_mut();
-        }
+        let first = batch.link();
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair exists; the requests are linked within `wrs` and their lists lie within `sges`, and both,
-        // which the call copies, outlive it. The device touches only registered memory, which regions keep mapped.
-        let posted = check(unsafe { ibv_post_send(self.raw.as_ptr(), first.cast(), &raw mut bad) });
+        // SAFETY: the queue pair exists; the list is linked, and it and all that it names but registered memory are the batch's, which
+        // nobody touches during the call; the call copies them. The device touches only registered memory, which regions keep mapped.
+        let posted = check(unsafe { ibv_post_send(self.raw.as_ptr(), first, &raw mut bad) });
         batch.clear();
         posted
     }
@@ -299,6 +287,33 @@ impl SendBatch {
         self.wrs.push(RawWr { wr: raw, first_sge });
         true
     }
+
+    /// Links the work requests, of which there are some, and their lists; returns the first. What that leads to stays as it is until
+    /// the batch is touched again.
+    fn link(&mut self) -> *mut ibv_send_wr {
+        let count = self.wrs.len();
+        let (wrs, sges) = (self.wrs.as_mut_ptr(), self.sges.as_mut_ptr());
+        // From here on the lists are reached by these pointers alone: a reference would end what they may do.
+        // SAFETY: there is a first one.
+        let first = unsafe { &raw mut (*wrs).wr };
+        for index in 0..count {
+            // SAFETY: one of `count` entries.
+            let at = unsafe { wrs.add(index) };
+            // SAFETY: an entry, to which there is no other reference.
+            let entry = unsafe { &mut *at };
+            // SAFETY: the list has an SGE of this number, or ends there where the request has none.
+            entry.wr.sg_list = unsafe { sges.add(entry.first_sge) }.cast::<ibv_sge>();
+            entry.wr.next = if index + 1 < count {
+                // SAFETY: one of `count` entries.
+                let next = unsafe { at.add(1) };
+                // SAFETY: its request lies within it.
+                unsafe { &raw mut (*next).wr }
+            } else {
+                ptr::null_mut()
+            };
+        }
+        first
+    }
 }
 
 fn raw_sge(sge: &Sge) -> ibv_sge {
@@ -331,5 +346,56 @@ fn address_handle(route: &Route, tos: u8) -> ibv_ah_attr {
         static_rate: route.static_rate,
         is_global: u8::from(route.is_global),
         port_num: route.port,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mem::Lkey;
+    use crate::wr::WrId;
+
+    /// What C finds when it walks the list: identifier, and of each piece the address and length.
+    fn walk(batch: &mut SendBatch) -> Vec<(u64, Vec<(u64, u32)>)> {
+        let mut found = Vec::new();
+        let mut at = batch.link();
+        while !at.is_null() {
+            // SAFETY: linked above, and nobody has touched the batch since.
+            let wr = unsafe { at.read() };
+            let pieces = (0..usize::try_from(wr.num_sge).unwrap()).map(|number| {
+                // SAFETY: as above; the request has so many.
+                let piece = unsafe { wr.sg_list.add(number) };
+                // SAFETY: as above.
+                let sge = unsafe { piece.read() };
+                (sge.addr, sge.length)
+            });
+            found.push((wr.wr_id, pieces.collect()));
+            at = wr.next;
+        }
+        found
+    }
+
+    fn send(id: u64, op: SendOp, sges: &[Sge]) -> SendWr<'_> {
+        SendWr { wr_id: WrId(id), op, sges, signal: Signal::Unsignaled, fence: Fence::None }
+    }
+
+    #[test]
+    fn a_batch_is_a_list_as_c_walks_it() {
+        let sge = |addr| Sge { addr, length: 8, lkey: Lkey(3) };
+        let remote = RemoteAddr { addr: 0x9000, rkey: Rkey(7) };
+        let mut batch = SendBatch::default();
+        for round in 0..3_u64 {
+            let at = round * 0x100;
+            assert!(batch.push(&send(1, SendOp::Write(remote), &[sge(at), sge(at + 8), sge(at + 16)])));
+            assert!(batch.push(&send(3, SendOp::Send, &[])));
+            assert!(!batch.push(&send(4, SendOp::LocalInv(Rkey(1)), &[])), "not in user space");
+            assert!(batch.push(&send(5, SendOp::Read(remote), &[sge(at + 24)])));
+            assert_eq!(
+                walk(&mut batch),
+                [(1, vec![(at, 8), (at + 8, 8), (at + 16, 8)]), (3, vec![]), (5, vec![(at + 24, 8)])]
+            );
+            batch.clear();
+            assert!(batch.is_empty());
+        }
     }
 }

@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_millis(250);
 
 /// Half-open connections of one kind of peers.
 #[derive(Debug, Default)]
-pub(super) struct HalfOpen {
+pub(in crate::device) struct HalfOpen {
     /// Those below each prefix, oldest first.
     below: BTreeMap<Prefix, BTreeSet<(Instant, u32)>>,
     /// The prefixes below each prefix: the last one has the most connections, and of equals the oldest one.
@@ -29,7 +29,7 @@ type Rank = (usize, Reverse<(Instant, u32)>);
 
 /// What a newcomer meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub(in crate::device) enum Room {
     /// There is room.
     Free,
     /// This connection makes room.
@@ -67,17 +67,23 @@ fn prefixes(address: IpAddr) -> [Prefix; LEVELS] {
 
 impl HalfOpen {
     /// Adds connection `id`, that `peer` began at `since`.
-    pub(super) fn add(&mut self, peer: IpAddr, since: Instant, id: u32) {
+    pub(in crate::device) fn add(&mut self, peer: IpAddr, since: Instant, id: u32) {
         self.change(peer, |below| below.insert((since, id)));
     }
 
     /// Removes a connection, which was added with these words.
-    pub(super) fn remove(&mut self, peer: IpAddr, since: Instant, id: u32) {
+    pub(in crate::device) fn remove(&mut self, peer: IpAddr, since: Instant, id: u32) {
         self.change(peer, |below| below.remove(&(since, id)));
     }
 
     /// Whether another one of `peer` has room, where there may be `most`, and `most_of_peer` of one peer.
-    pub(super) fn room(&self, now: Instant, peer: IpAddr, most: usize, most_of_peer: usize) -> Room {
+    pub(in crate::device) fn room(
+        &self,
+        now: Instant,
+        peer: IpAddr,
+        most: usize,
+        most_of_peer: usize,
+    ) -> Room {
         let path = prefixes(peer);
         let own = path[LEVELS - 1];
         if self.count(own) >= most_of_peer {
@@ -104,7 +110,7 @@ impl HalfOpen {
     }
 
     /// How many there are.
-    pub(super) fn total(&self) -> usize {
+    pub(in crate::device) fn total(&self) -> usize {
         self.count(ROOT)
     }
 

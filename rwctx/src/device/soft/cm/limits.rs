@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Peers that have completed a handshake, the last so many of them: they receive what is sent to their address.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(in crate::device) struct Known {
     /// When each did last, as a count of handshakes.
     by_peer: BTreeMap<IpAddr, u64>,
     by_age: BTreeSet<(u64, IpAddr)>,
@@ -16,7 +16,7 @@ pub(super) struct Known {
 const KNOWN: usize = 1024;
 
 impl Known {
-    pub(super) fn insert(&mut self, peer: IpAddr) {
+    pub(in crate::device) fn insert(&mut self, peer: IpAddr) {
         let peer = group(peer);
         self.handshakes += 1;
         if let Some(before) = self.by_peer.insert(peer, self.handshakes) {
@@ -30,7 +30,7 @@ impl Known {
         }
     }
 
-    pub(super) fn contains(&self, peer: IpAddr) -> bool {
+    pub(in crate::device) fn contains(&self, peer: IpAddr) -> bool {
         self.by_peer.contains_key(&group(peer))
     }
 }
