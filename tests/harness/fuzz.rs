@@ -3,6 +3,8 @@
 //! Each body takes bytes that a stranger chose and panics when something that must hold does not. `fuzz/` calls them
 //! from libFuzzer; `tests/functional/corpus.rs` replays `fuzz/corpus/` and variations of it.
 
+#[path = "fuzz_initiator.rs"]
+mod of_initiator;
 #[path = "fuzz_iscsi.rs"]
 mod of_iscsi;
 #[path = "fuzz_protection.rs"]
@@ -30,6 +32,7 @@ use t10pi::nvme::ExtendedFormats;
 use t10pi::{Format, Guard, PiType};
 use zerocopy::FromBytes;
 
+pub use of_initiator::{host_login, host_session};
 pub use of_iscsi::{login, pdu, session};
 pub use of_protection::{decisions, protection, vectors};
 pub use of_scsi::scsi;
@@ -38,7 +41,7 @@ pub use of_scsi::scsi;
 pub type Body = fn(&[u8]);
 
 /// Every fuzz target by name, which is also its corpus's folder.
-pub const TARGETS: [(&str, Body); 11] = [
+pub const TARGETS: [(&str, Body); 13] = [
     ("packet", packet),
     ("cm", cm),
     ("capsule", capsule),
@@ -50,6 +53,8 @@ pub const TARGETS: [(&str, Body); 11] = [
     ("pdu", pdu),
     ("login", login),
     ("session", session),
+    ("host_login", host_login),
+    ("host_session", host_session),
 ];
 
 /// A UDP payload on port 4791.

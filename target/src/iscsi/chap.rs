@@ -1,4 +1,4 @@
-//! CHAP, one-way and mutual (RFC 7143 section 12.1.3, RFC 1994): the target's side.
+//! CHAP, one-way and mutual (RFC 7143 section 12.1.3, RFC 1994): the target's side, and the hash functions of both.
 //!
 //! Randomness is an argument. Secrets appear in no message and no error.
 
@@ -109,13 +109,17 @@ pub enum ChapError {
 
 /// Hash functions (IANA, "CHAP Authentication Algorithms").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Algorithm {
+pub enum Algorithm {
+    /// MD5 (5), which every side has.
     Md5,
+    /// SHA-256 (7).
     Sha256,
 }
 
 impl Algorithm {
-    fn from_text(text: &str) -> Option<Self> {
+    /// The algorithm of a number in CHAP_A; `None` for those that are not ours.
+    #[must_use]
+    pub fn from_text(text: &str) -> Option<Self> {
         match text::number(text)? {
             5 => Some(Self::Md5),
             7 => Some(Self::Sha256),
@@ -123,7 +127,9 @@ impl Algorithm {
         }
     }
 
-    const fn name(self) -> &'static str {
+    /// Its number as CHAP_A has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Md5 => "5",
             Self::Sha256 => "7",
@@ -131,7 +137,8 @@ impl Algorithm {
     }
 
     /// RFC 1994 section 4.1: hash of identifier, secret and challenge.
-    fn response(self, identifier: u8, secret: &[u8], challenge: &[u8]) -> Vec<u8> {
+    #[must_use]
+    pub fn response(self, identifier: u8, secret: &[u8], challenge: &[u8]) -> Vec<u8> {
         fn hash<D: Digest>(parts: [&[u8]; 3]) -> Vec<u8> {
             let mut digest = D::new();
             for part in parts {
@@ -312,7 +319,8 @@ impl Chap {
 }
 
 /// Compares in a time that depends on lengths alone.
-fn is_same(left: &[u8], right: &[u8]) -> bool {
+#[must_use]
+pub fn is_same(left: &[u8], right: &[u8]) -> bool {
     let differing = left.iter().zip(right).fold(0, |sum, (left, right)| black_box(sum | (left ^ right)));
     left.len() == right.len() && differing == 0
 }

@@ -1,12 +1,12 @@
-//! `intact-host`: an NVMe-oF/RDMA initiator on the soft device.
+//! `intact-host`: an initiator for NVMe over RDMA and iSER, on the soft device.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use intact::cli::{LogFormat, check_environment, complain, start_logging};
 use intact::serve::with_sources;
+use intact_tools::host::HostError;
 use intact_tools::host::cli::{Cli, run};
-use intact_tools::host::{HostError, advice, describe};
 
 /// Wrong arguments or files; clap uses the same.
 const EXIT_USAGE: u8 = 2;
@@ -21,22 +21,18 @@ fn main() -> ExitCode {
     }
     start_logging(cli.log, LogFormat::Text);
     let Err(error) = run(&cli.command) else { return ExitCode::SUCCESS };
+    if let Some(status) = error.status() {
+        tracing::info!(%error, "failed");
+        complain(&format_args!("status: {status}"));
+        if let Some(advice) = error.advice() {
+            complain(&format_args!("intact-host: {advice}"));
+        }
+        return ExitCode::FAILURE;
+    }
+    complain(&format_args!("intact-host: {}", with_sources(&error)));
     match error {
-        HostError::Status { command, status } => {
-            tracing::info!(%command, "failed");
-            complain(&format_args!("status: {}", describe(command, status)));
-            if let Some(advice) = advice(command, status) {
-                complain(&format_args!("intact-host: {advice}"));
-            }
-            ExitCode::FAILURE
-        }
-        error => {
-            complain(&format_args!("intact-host: {}", with_sources(&error)));
-            match error {
-                HostError::Corrupt(_) => ExitCode::FAILURE,
-                HostError::Invalid(_) | HostError::File { .. } => ExitCode::from(EXIT_USAGE),
-                _ => ExitCode::from(EXIT_LINK),
-            }
-        }
+        HostError::Corrupt(_) => ExitCode::FAILURE,
+        HostError::Invalid(_) | HostError::File { .. } => ExitCode::from(EXIT_USAGE),
+        _ => ExitCode::from(EXIT_LINK),
     }
 }

@@ -3,7 +3,9 @@
 //! Slots of one region. Either the whole region has one key that lasts ([`Keys::Lasting`]), or each command gets one of its
 //! own that the target is asked to invalidate ([`Keys::PerCommand`]), as Linux hosts do.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use intact::nvmf::command::DataPointer;
 use rwctx::device::RemoteAccess;
@@ -13,7 +15,40 @@ use rwctx::wr::{SendOp, Sge};
 
 use super::clock;
 use super::error::HostError;
-use super::link::{Completion, Link};
+use super::link::Completion;
+
+/// What memory is registered with: the device, and the queue pairs to one target.
+pub trait Registrar {
+    /// The other side.
+    fn target(&self) -> SocketAddr;
+
+    /// Registers memory for the target to READ and WRITE, if `remote`, and for us.
+    ///
+    /// # Errors
+    /// When the device is out of registrations.
+    fn register(&mut self, region: &Arc<Region>, remote: RemoteAccess) -> Result<Mr, HostError>;
+
+    /// Makes a registration that [`Self::post_memory`] gives memory.
+    ///
+    /// # Errors
+    /// When the device is out of registrations.
+    fn alloc_fast_reg(&mut self) -> Result<Mr, HostError>;
+
+    /// Gives a registration back.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    fn deregister(&mut self, mr: &Mr) -> Result<(), HostError>;
+
+    /// Posts a registration or invalidation on a queue pair: it is carried out before messages that are sent later.
+    ///
+    /// # Errors
+    /// When the queue pair failed.
+    fn post_memory(&mut self, queue: usize, op: SendOp, memory: &[Sge]) -> Result<(), HostError>;
+
+    /// Sends everything that waits.
+    fn transmit(&mut self, now: Instant);
+}
 
 /// How the target reaches memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,7 +86,12 @@ impl Buffers {
     ///
     /// # Errors
     /// When the memory or its registrations are not to be had.
-    pub fn new(link: &mut Link, slots: usize, slot_len: usize, keys: Keys) -> Result<Self, HostError> {
+    pub fn new(
+        link: &mut impl Registrar,
+        slots: usize,
+        slot_len: usize,
+        keys: Keys,
+    ) -> Result<Self, HostError> {
         let slot_len = slot_len.max(1).next_multiple_of(ALIGNMENT);
         let region = Region::new(slots * slot_len)
             .map_err(|errno| HostError::system(format!("map {} bytes", slots * slot_len), errno))?;
@@ -96,14 +136,14 @@ impl Buffers {
         Sge { addr: self.mr.addr + (slot * self.slot_len) as u64, length, lkey: self.mr.lkey }
     }
 
-    /// The first `length` bytes of a slot, for a command on `queue`: registers them for it, if each command has its key.
+    /// The first `length` bytes of a slot, for an NVMe command on `queue`: registers them for it, if each command has its key.
     ///
     /// # Errors
     /// When the queue pair failed.
     #[inline]
     pub fn grant(
         &mut self,
-        link: &mut Link,
+        link: &mut impl Registrar,
         queue: usize,
         slot: usize,
         length: u32,
@@ -111,9 +151,26 @@ impl Buffers {
         if length == 0 {
             return Ok(DataPointer::None);
         }
+        let segment = self.lend(link, queue, slot, length)?;
+        Ok(DataPointer::Keyed { segment, invalidate: !self.fast.is_empty() })
+    }
+
+    /// The first `length` bytes of a slot, at least one, as the target reaches them for a command on `queue`: registers them
+    /// for it, if each command has its key.
+    ///
+    /// # Errors
+    /// When the queue pair failed.
+    #[inline]
+    pub fn lend(
+        &mut self,
+        link: &mut impl Registrar,
+        queue: usize,
+        slot: usize,
+        length: u32,
+    ) -> Result<RemoteSegment, HostError> {
         let sge = self.sge(slot, length);
-        let (rkey, invalidate) = match self.fast.get_mut(slot) {
-            None => (self.mr.rkey, false),
+        let rkey = match self.fast.get_mut(slot) {
+            None => self.mr.rkey,
             Some(fast) => {
                 fast.revoke(link, queue)?;
                 fast.key = next_key(fast.key);
@@ -121,30 +178,50 @@ impl Buffers {
                 let op = SendOp::RegMr { mr: fast.mr.id, key: fast.key, access };
                 link.post_memory(queue, op, &[sge])?;
                 fast.valid = true;
-                (fast.key, true)
+                fast.key
             }
         };
-        let segment = RemoteSegment { at: RemoteAddr { addr: sge.addr, rkey }, length };
-        Ok(DataPointer::Keyed { segment, invalidate })
+        Ok(RemoteSegment { at: RemoteAddr { addr: sge.addr, rkey }, length })
     }
 
-    /// The command that used a slot completed: its key is no longer valid.
+    /// The NVMe command that used a slot completed: its key is no longer valid.
     ///
     /// # Errors
     /// When the target invalidated a key that it should not have, or the queue pair failed.
     #[inline]
-    pub fn completed(&mut self, link: &mut Link, slot: usize, done: &Completion) -> Result<(), HostError> {
+    pub fn completed(
+        &mut self,
+        link: &mut impl Registrar,
+        slot: usize,
+        done: &Completion,
+    ) -> Result<(), HostError> {
+        self.returned(link, done.queue, slot, done.invalidated)
+    }
+
+    /// The command on `queue` that used a slot has ended, and the answer invalidated a key, or none: that of the slot is no
+    /// longer valid.
+    ///
+    /// # Errors
+    /// When the target invalidated a key that it should not have, or the queue pair failed.
+    #[inline]
+    pub fn returned(
+        &mut self,
+        link: &mut impl Registrar,
+        queue: usize,
+        slot: usize,
+        invalidated: Option<Rkey>,
+    ) -> Result<(), HostError> {
         let Some(fast) = self.fast.get_mut(slot) else {
-            return match done.invalidated {
+            return match invalidated {
                 None => Ok(()),
                 Some(key) => Err(wrong_key(link, key)),
             };
         };
-        match done.invalidated {
+        match invalidated {
             Some(key) if key == fast.key && fast.valid => fast.valid = false,
             Some(key) => return Err(wrong_key(link, key)),
             // Allowed: then it is ours to do.
-            None => fast.revoke(link, done.queue)?,
+            None => fast.revoke(link, queue)?,
         }
         Ok(())
     }
@@ -153,7 +230,7 @@ impl Buffers {
     ///
     /// # Errors
     /// When the device does not know them.
-    pub fn release(self, link: &mut Link) -> Result<(), HostError> {
+    pub fn release(self, link: &mut impl Registrar) -> Result<(), HostError> {
         // Invalidations that were posted are carried out while the registration still exists.
         link.transmit(clock::now());
         for fast in &self.fast {
@@ -165,7 +242,7 @@ impl Buffers {
 
 impl FastReg {
     /// Invalidates the key ourselves, if it is valid.
-    fn revoke(&mut self, link: &mut Link, queue: usize) -> Result<(), HostError> {
+    fn revoke(&mut self, link: &mut impl Registrar, queue: usize) -> Result<(), HostError> {
         if std::mem::take(&mut self.valid) {
             link.post_memory(queue, SendOp::LocalInv(self.key), &[])?;
         }
@@ -174,7 +251,7 @@ impl FastReg {
 }
 
 #[cold]
-fn wrong_key(link: &Link, key: Rkey) -> HostError {
+fn wrong_key(link: &impl Registrar, key: Rkey) -> HostError {
     HostError::Protocol {
         target: link.target(),
         what: format!("it invalidated {key:?}, which it was not told to"),

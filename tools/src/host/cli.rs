@@ -25,11 +25,12 @@ use super::discovery;
 use super::error::HostError;
 use super::identify::Description;
 use super::identity::HostIdentity;
+use super::iscsi::cli::Iscsi;
 use super::link::Link;
 use super::namespace::Namespace;
 use super::size;
 
-/// An NVMe-oF/RDMA host in userspace: no RDMA hardware, kernel module or privilege needed.
+/// A host for NVMe over RDMA, and with `iscsi` for iSER, in userspace: no RDMA hardware, kernel module or privilege needed.
 ///
 /// Exit status: 0 success; 1 a command completed with an error, which is printed as `status: ...`, or data was wrong;
 /// 2 wrong arguments or files; 3 no connection, or no answer.
@@ -67,6 +68,8 @@ pub enum Command {
     Dsm(Dsm),
     /// Measure
     Bench(Bench),
+    /// The same for iSCSI over RDMA (iSER)
+    Iscsi(Iscsi),
 }
 
 /// How to reach a target, and who we are.
@@ -302,12 +305,14 @@ fn parse_prinfo(text: &str) -> Result<u8, String> {
     })
 }
 
-fn parse_u16(text: &str) -> Result<u16, String> {
+/// Reads an integer of 16 bits.
+pub(super) fn parse_u16(text: &str) -> Result<u16, String> {
     let value = size::parse_integer(text)?;
     u16::try_from(value).map_err(|_| format!("{text:?} has more than 16 bits"))
 }
 
-fn parse_u32(text: &str) -> Result<u32, String> {
+/// Reads an integer of 32 bits.
+pub(super) fn parse_u32(text: &str) -> Result<u32, String> {
     let value = size::parse_integer(text)?;
     u32::try_from(value).map_err(|_| format!("{text:?} has more than 32 bits"))
 }
@@ -342,26 +347,14 @@ pub fn run(command: &Command) -> Result<(), HostError> {
         }
         Command::Dsm(args) => dsm(args),
         Command::Bench(args) => run_bench(args),
+        Command::Iscsi(args) => super::iscsi::cli::run(args),
     }
 }
 
 impl Reach {
     fn connect(&self, nqn: &str) -> Result<Controller, HostError> {
         let host = HostIdentity::new(self.hostnqn.as_deref(), self.hostid.as_deref())?;
-        let local = match self.local {
-            Some(local) => local,
-            None => Link::local_for(self.traddr)?,
-        };
-        if local.is_ipv4() != self.traddr.is_ipv4() {
-            return Err(HostError::Invalid(format!(
-                "--local {local} and --traddr {} are of two families",
-                self.traddr
-            )));
-        }
-        if local == self.traddr {
-            return Err(HostError::LocalIsTarget { target: local });
-        }
-        let link = Link::open(local, SocketAddr::new(self.traddr, self.trsvcid))?;
+        let link = Link::reach(self.local, SocketAddr::new(self.traddr, self.trsvcid))?;
         Controller::connect(link, nqn, host, self.keys())
     }
 
@@ -452,7 +445,7 @@ impl Session {
 
     fn finish(self, what: &str) -> Result<(), HostError> {
         self.controller.close();
-        complain(&format_args!("{what}: success"));
+        say_success(what);
         Ok(())
     }
 }
@@ -522,13 +515,17 @@ fn dsm(args: &Dsm) -> Result<(), HostError> {
     session.finish("dsm")
 }
 
+/// Runs on one CPU from now on, if that is asked for.
+pub(super) fn run_on_cpu(cpu: Option<usize>) -> Result<(), HostError> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let mut set = CpuSet::new();
+    set.set(cpu)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+        .map_err(|errno| HostError::Invalid(format!("--cpu {cpu}: can't run on this CPU: {}", errno.desc())))
+}
+
 fn run_bench(args: &Bench) -> Result<(), HostError> {
-    if let Some(cpu) = args.cpu {
-        let mut set = CpuSet::new();
-        set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).map_err(|errno| {
-            HostError::Invalid(format!("--cpu {cpu}: can't run on this CPU: {}", errno.desc()))
-        })?;
-    }
+    run_on_cpu(args.cpu)?;
     let connection = &args.connection;
     let mut controller = connection.reach.connect(&connection.nqn)?;
     let options = Options {
@@ -550,17 +547,25 @@ fn run_bench(args: &Bench) -> Result<(), HostError> {
     if args.json { print_json(&report) } else { print(&format!("{report}\n")) }
 }
 
-fn print_json(value: &impl serde::Serialize) -> Result<(), HostError> {
+/// Says on stderr that a command that prints nothing succeeded.
+pub(super) fn say_success(what: &str) {
+    complain(&format_args!("{what}: success"));
+}
+
+/// Prints a value on stdout.
+pub(super) fn print_json(value: &impl serde::Serialize) -> Result<(), HostError> {
     let text = serde_json::to_string_pretty(value).expect("plain values are JSON");
     print(&format!("{text}\n"))
 }
 
-fn print(text: &str) -> Result<(), HostError> {
+/// Prints a text on stdout.
+pub(super) fn print(text: &str) -> Result<(), HostError> {
     let written = std::io::stdout().write_all(text.as_bytes());
     written.map_err(|source| file_error(Path::new("standard output"), source))
 }
 
-fn file_error(path: &Path, source: std::io::Error) -> HostError {
+/// A file that can't be used.
+pub(super) fn file_error(path: &Path, source: std::io::Error) -> HostError {
     HostError::File { path: path.to_owned(), source }
 }
 

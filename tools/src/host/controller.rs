@@ -4,6 +4,7 @@
 //! the keep-alive timer. Commands are built by the target's own types ([`intact::nvmf::command`]) where those have an
 //! `emit`.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use intact::nvmf::command::{DataPointer, IoCommand, IoOp};
@@ -16,6 +17,7 @@ use intact::nvmf::wire::identify::{
     nidt,
 };
 use intact::nvmf::wire::sqe::{PSDT_SGL, SQE_LEN, Sqe, admin_opcode};
+use rwctx::device::soft::device::SoftCounters;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::buffers::{Buffers, Keys};
@@ -203,6 +205,32 @@ impl Controller {
     /// The link, for many commands at once.
     pub fn link(&mut self) -> &mut Link {
         &mut self.link
+    }
+
+    /// The other side.
+    #[must_use]
+    pub fn target(&self) -> SocketAddr {
+        self.link.target()
+    }
+
+    /// Sums of the device.
+    #[must_use]
+    pub fn counters(&self) -> SoftCounters {
+        self.link.counters()
+    }
+
+    /// As [`Link::has_room`].
+    #[inline]
+    #[must_use]
+    pub fn has_room(&self, queue: usize) -> bool {
+        self.link.has_room(queue)
+    }
+
+    /// As [`Link::is_acked`].
+    #[inline]
+    #[must_use]
+    pub fn is_acked(&self, queue: usize, number: u32) -> bool {
+        self.link.is_acked(queue, number)
     }
 
     /// Controller ID.

@@ -5,6 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use intact::iscsi::wire::login::LoginStatus;
+use intact::iscsi::wire::opcode::Opcode;
+use intact::iscsi::wire::reject::RejectReason;
 use intact::nvmf::wire::private_data::{RejectData, RejectStatus};
 use intact::nvmf::wire::status::Status;
 use rwctx::device::soft::driver::OpenError;
@@ -13,6 +16,8 @@ use rwctx::device::{DeviceError, PostError};
 use rwctx::wc::WcStatus;
 use thiserror::Error;
 use zerocopy::FromBytes;
+
+use super::iscsi::Failure;
 
 /// Why an operation of the host failed.
 #[derive(Debug, Error)]
@@ -59,12 +64,12 @@ pub enum HostError {
         source: std::io::Error,
     },
     /// The target answered a connection request, with no.
-    #[error("{target} refused the connection of queue {qid}: {refusal}")]
+    #[error("{target} refused the connection of {of}: {refusal}")]
     Refused {
         /// Whom we asked.
         target: SocketAddr,
-        /// For which queue.
-        qid: u16,
+        /// For what.
+        of: Of,
         /// Why.
         refusal: Refusal,
     },
@@ -79,12 +84,12 @@ pub enum HostError {
         after: Duration,
     },
     /// The connection broke.
-    #[error("the connection of queue {qid} to {target} broke: {fault}")]
+    #[error("the connection of {of} to {target} broke: {fault}")]
     Broken {
         /// The other side.
         target: SocketAddr,
-        /// Which queue.
-        qid: u16,
+        /// What it was for.
+        of: Of,
         /// How.
         fault: Fault,
     },
@@ -104,12 +109,49 @@ pub enum HostError {
         /// How it completed.
         status: Status,
     },
+    /// A SCSI command ended with a status other than GOOD.
+    #[error("{command} failed: {failure}")]
+    Scsi {
+        /// Which command.
+        command: &'static str,
+        /// How it ended.
+        failure: Failure,
+    },
+    /// An iSCSI login was refused.
+    #[error("{0}")]
+    Login(LoginStatus),
+    /// An iSCSI target rejected what we sent.
+    #[error("{opcode:?} rejected: {}", reason.text())]
+    Rejected {
+        /// What was sent.
+        opcode: Opcode,
+        /// Why it was rejected.
+        reason: RejectReason,
+    },
     /// What was asked for does not fit this target or namespace.
     #[error("{0}")]
     Invalid(String),
     /// Data that was read is not what was written.
     #[error("verify: {0}")]
     Corrupt(String),
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// The NVMe queue of this identifier.
+    Queue(u16),
+    /// The iSCSI session of this number, from 0.
+    Session(u16),
+}
+
+impl fmt::Display for Of {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queue(qid) => write!(f, "queue {qid}"),
+            Self::Session(number) => write!(f, "session {number}"),
+        }
+    }
 }
 
 /// How a connection broke.
@@ -146,11 +188,11 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Reads a REJ's reason and private data.
+    /// Reads a REJ's reason and private data. What an iSER target refuses, it says no more of.
     #[must_use]
-    pub fn new(reason: RejReason, private: &[u8]) -> Self {
-        match RejectData::ref_from_prefix(private) {
-            Ok((data, _)) if reason == RejReason::Consumer => Self::Nvme(data.sts.get()),
+    pub fn new(of: Of, reason: RejReason, private: &[u8]) -> Self {
+        match (of, RejectData::ref_from_prefix(private)) {
+            (Of::Queue(_), Ok((data, _))) if reason == RejReason::Consumer => Self::Nvme(data.sts.get()),
             _ => Self::Manager(reason),
         }
     }
@@ -167,6 +209,7 @@ impl fmt::Display for Refusal {
                     RejReason::NoQp | RejReason::NoResources => "it is out of resources",
                     RejReason::Timeout => "it gave up",
                     RejReason::InvalidGid => "the address is not its own",
+                    RejReason::Consumer => "the target refuses",
                     _ => "rejected",
                 })?;
                 write!(f, " (CM reason {})", u16::from(reason))
@@ -218,6 +261,38 @@ pub fn advice(command: &str, status: Status) -> Option<&'static str> {
 }
 
 impl HostError {
+    /// How a command completed, or a login, that was answered with another status than success.
+    #[must_use]
+    pub fn status(&self) -> Option<String> {
+        match self {
+            Self::Status { command, status } => Some(describe(command, *status)),
+            Self::Scsi { failure, .. } => Some(failure.to_string()),
+            Self::Login(status) => Some(status.to_string()),
+            Self::Rejected { opcode, reason } => {
+                Some(format!("{} rejected: {}", opcode.text(), reason.text()))
+            }
+            _ => None,
+        }
+    }
+
+    /// What to look at first.
+    #[must_use]
+    pub fn advice(&self) -> Option<&'static str> {
+        match self {
+            Self::Status { command, status } => advice(command, *status),
+            Self::Login(LoginStatus::NotFound) => {
+                Some("is there a target of this name? iscsi discover lists those that are open to this host")
+            }
+            Self::Login(LoginStatus::AuthorizationFailure) => {
+                Some("the target is not open to this initiator's name; --initiatorname gives another")
+            }
+            Self::Login(LoginStatus::AuthenticationFailure) => {
+                Some("the target wants CHAP, or other names and secrets: --chap-user, --chap-secret")
+            }
+            _ => None,
+        }
+    }
+
     /// A system call that failed.
     pub(crate) fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         Self::System { what: what.into(), source: source.into() }
@@ -245,10 +320,13 @@ mod tests {
 
     #[test]
     fn a_refusal_says_the_targets_own_reason_when_it_gave_one() {
-        let consumer = Refusal::new(RejReason::Consumer, &[0, 0, 4, 0, 0]);
+        let consumer = Refusal::new(Of::Queue(0), RejReason::Consumer, &[0, 0, 4, 0, 0]);
         assert_eq!(consumer.to_string(), "NVMe status 4 (invalid host send queue size)");
-        let manager = Refusal::new(RejReason::InvalidServiceId, &[0, 0, 4, 0]);
+        let manager = Refusal::new(Of::Queue(0), RejReason::InvalidServiceId, &[0, 0, 4, 0]);
         assert_eq!(manager.to_string(), "nobody listens on this port (CM reason 8)");
-        assert_eq!(Refusal::new(RejReason::Other(99), &[]).to_string(), "rejected (CM reason 99)");
+        let other = Refusal::new(Of::Queue(0), RejReason::Other(99), &[]);
+        assert_eq!(other.to_string(), "rejected (CM reason 99)");
+        let iser = Refusal::new(Of::Session(0), RejReason::Consumer, &[0, 0, 4, 0]);
+        assert_eq!(iser.to_string(), "the target refuses (CM reason 28)");
     }
 }

@@ -1,4 +1,5 @@
-//! Who this host is: its NQN and identifier, as `nvme-cli` keeps them, or derived from the machine.
+//! Who this host is: its NQN and identifier, as `nvme-cli` keeps them, its iSCSI name, as open-iscsi does, or derived from the
+//! machine.
 
 use uuid::Uuid;
 
@@ -19,6 +20,8 @@ const UUID_NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 /// Where `nvme-cli` keeps the host's NQN and identifier.
 const HOSTNQN_FILE: &str = "/etc/nvme/hostnqn";
 const HOSTID_FILE: &str = "/etc/nvme/hostid";
+/// Where open-iscsi keeps the host's name.
+const INITIATORNAME_FILE: &str = "/etc/iscsi/initiatorname.iscsi";
 
 impl HostIdentity {
     /// The identity that was asked for. Without an NQN it is the one in `/etc/nvme/hostnqn`, or one that follows from the
@@ -47,6 +50,26 @@ impl HostIdentity {
         };
         Ok(Self { nqn, id: *id.as_bytes() })
     }
+}
+
+/// This host's iSCSI name: the one that was asked for, the one in `/etc/iscsi/initiatorname.iscsi`, or one that follows from
+/// the machine's ID.
+#[must_use]
+pub fn initiator_name(asked: Option<&str>) -> String {
+    if let Some(name) = asked {
+        return name.to_owned();
+    }
+    let file = std::fs::read_to_string(INITIATORNAME_FILE).unwrap_or_default();
+    match initiator_name_in(&file) {
+        Some(name) => name.to_owned(),
+        None => format!("iqn.2026-11.io.intact:host:{}", machine_uuid().hyphenated()),
+    }
+}
+
+/// The name in open-iscsi's file.
+fn initiator_name_in(file: &str) -> Option<&str> {
+    let mut lines = file.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    lines.find_map(|line| line.strip_prefix("InitiatorName=")).map(str::trim).filter(|name| !name.is_empty())
 }
 
 fn machine_uuid() -> Uuid {
@@ -82,6 +105,15 @@ mod tests {
     #[test]
     fn a_host_without_an_nqn_gets_one() {
         assert!(HostIdentity::new(None, None).unwrap().nqn.starts_with("nqn."));
+    }
+
+    #[test]
+    fn the_iscsi_name_is_open_iscsis_or_follows_from_the_machine() {
+        let file = "## DO NOT EDIT\n#InitiatorName=iqn.no:no\nInitiatorName=iqn.1993-08.org.debian:01:abc \n";
+        assert_eq!(initiator_name_in(file), Some("iqn.1993-08.org.debian:01:abc"));
+        assert_eq!(initiator_name_in("GenerateName=yes\nInitiatorName=\n"), None);
+        assert_eq!(initiator_name(Some("iqn.x")), "iqn.x");
+        assert!(intact::iscsi::name::IscsiName::parse(&initiator_name(None)).is_ok());
     }
 
     #[test]

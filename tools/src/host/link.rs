@@ -1,41 +1,32 @@
-//! The connection to a target: the soft device, and the queue pairs on it.
+//! The connection to an NVMe target: the soft device, and the queue pairs on it.
 //!
-//! Owns everything that touches the device: connection set-up, waiting, completions. Knows capsules and their
-//! identifiers, not what commands mean. One command at a time with [`Link::execute`]; many with [`Link::submit`] and
-//! [`Link::next_completion`]. roce-wire 3.4, 3.7.
+//! Owns the queues and what completes on them; what touches the device is [`Port`]'s and their channels'. Knows capsules
+//! and their identifiers, not what commands mean. One command at a time with [`Link::execute`]; many with
+//! [`Link::submit`] and [`Link::next_completion`].
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use intact::nvmf::wire::private_data::QueueRequest;
 use intact::nvmf::wire::sqe::Sqe;
 use intact::nvmf::wire::status::Status;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use rwctx::device::soft::cm::{CmEvent, ConnectParams, PeerQp};
-use rwctx::device::soft::device::{SoftConfig, SoftCounters, SoftDevice};
-use rwctx::device::{Device, QpConnect, RemoteAccess};
-use rwctx::mem::{Access, Mr, Pd, Region};
+use rwctx::device::soft::cm::CmId;
+use rwctx::device::soft::device::SoftCounters;
+use rwctx::device::{Device, RemoteAccess};
+use rwctx::mem::{Mr, Region};
 use rwctx::remote::Rkey;
 use rwctx::wc::{RecvExtra, WcStatus};
 use rwctx::wr::{SendOp, Sge};
 use zerocopy::IntoBytes;
 
+use super::buffers::Registrar;
+use super::channel::{Channel, Work};
 use super::clock;
-use super::error::{Fault, HostError, Refusal};
+use super::error::{Fault, HostError, Of};
+use super::port::Port;
 pub use super::queue::Submit;
-use super::queue::{BadResponse, Queue, Work};
-
-/// READs that we serve at once, for a target that fetches data.
-const READS_SERVED: u8 = 16;
-/// How long a connection request may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long we wait for the target to confirm that a connection ended: the connection manager asks four times, every 500 ms.
-const GOODBYE: Duration = Duration::from_secs(2);
-/// RNR timer code that we advertise; receives are always posted before they are needed.
-const RNR_TIMER: u8 = 12;
-/// Longest sleep, in which nothing but timers is missed.
-const NAP: Duration = Duration::from_millis(100);
+use super::queue::{BadResponse, Queue};
 
 /// A command's completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,11 +46,7 @@ pub struct Completion {
 /// The soft device with the queue pairs to one target.
 #[derive(Debug)]
 pub struct Link {
-    device: SoftDevice,
-    pd: Pd,
-    local: IpAddr,
-    target: SocketAddr,
-    epoll: Epoll,
+    port: Port,
     queues: Vec<Queue>,
 }
 
@@ -69,72 +56,28 @@ impl Link {
     /// # Errors
     /// When the address can't be used.
     pub fn open(local: IpAddr, target: SocketAddr) -> Result<Self, HostError> {
-        let mut device = SoftDevice::open(&SoftConfig::new(vec![local], 1))?.remove(0);
-        let pd = device.alloc_pd()?;
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
-            .map_err(|errno| HostError::system("make an epoll descriptor", errno))?;
-        for fd in device.rx_fds() {
-            epoll
-                .add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 0))
-                .map_err(|errno| HostError::system("watch a socket", errno))?;
-        }
-        Ok(Self { device, pd, local, target, epoll, queues: Vec::new() })
+        Ok(Self { port: Port::open(local, target)?, queues: Vec::new() })
     }
 
-    /// The local address for a target: 127.0.0.2 for one on loopback, else the one that the system would use.
+    /// Opens a device for a target on `local`, or on the address that suits it: 127.0.0.2 for one on loopback, else the one
+    /// that the system would use.
     ///
     /// # Errors
-    /// When the target can't be reached.
-    pub fn local_for(target: IpAddr) -> Result<IpAddr, HostError> {
-        if target.is_loopback() && target.is_ipv4() {
-            return Ok(IpAddr::from([127, 0, 0, 2]));
-        }
-        let any = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let route = || {
-            let socket = UdpSocket::bind(any)?;
-            // Sends nothing: the system only chooses.
-            socket.connect((target, 4791))?;
-            Ok(socket.local_addr()?.ip())
-        };
-        route().map_err(|source| HostError::NoLocal { target, source })
+    /// When there is no such address, or it can't be used.
+    pub fn reach(local: Option<IpAddr>, target: SocketAddr) -> Result<Self, HostError> {
+        Ok(Self { port: Port::reach(local, target)?, queues: Vec::new() })
     }
 
     /// The other side.
     #[must_use]
     pub fn target(&self) -> SocketAddr {
-        self.target
-    }
-
-    /// Registers memory for the target to READ and WRITE, if `remote`, and for us.
-    ///
-    /// # Errors
-    /// When the device is out of registrations.
-    pub fn register(&mut self, region: &Arc<Region>, remote: RemoteAccess) -> Result<Mr, HostError> {
-        let access = Access { local_write: true, remote_read: remote.read, remote_write: remote.write };
-        Ok(self.device.reg_mr(self.pd, region, 0, region.len(), access)?)
-    }
-
-    /// Makes a registration that [`Self::post_memory`] gives memory.
-    ///
-    /// # Errors
-    /// When the device is out of registrations.
-    pub fn alloc_fast_reg(&mut self) -> Result<Mr, HostError> {
-        let pages = self.device.caps().max_fast_reg_page_list_len;
-        Ok(self.device.alloc_fast_reg(self.pd, pages)?)
-    }
-
-    /// Gives a registration back.
-    ///
-    /// # Errors
-    /// When it does not exist.
-    pub fn deregister(&mut self, mr: &Mr) -> Result<(), HostError> {
-        Ok(self.device.dereg_mr(mr.id)?)
+        self.port.target()
     }
 
     /// Sums of the device.
     #[must_use]
     pub fn counters(&self) -> SoftCounters {
-        self.device.counters()
+        self.port.counters()
     }
 
     /// Connects an NVMe queue of `entries` entries; the Connect command comes next. `cntlid` says which controller an I/O
@@ -150,8 +93,8 @@ impl Link {
         let index = u32::try_from(at).expect("at most 65536 queues");
         // A registration and an invalidation for each command, and those not yet acknowledged.
         let extra = entries * 4;
-        let queue = Queue::open(&mut self.device, self.pd, index, qid, entries, extra)?;
-        let qpn = queue.qpn;
+        let queue = Queue::open(&mut self.port.device, self.port.pd, index, qid, entries, extra)?;
+        let qpn = queue.channel.qpn;
         self.queues.push(queue);
         let request = QueueRequest {
             qid,
@@ -159,75 +102,9 @@ impl Link {
             host_send_entries: entries,
             cntlid: if qid == 0 { 0 } else { cntlid },
         };
-        let rq_psn = fastrand::u32(..1 << 24);
-        let path_mtu = self.device.path_mtu(self.local);
-        let start = clock::now();
-        let cm = self.device.cm().expect("a device with one reactor has the connection manager");
-        let asked = cm.connect(
-            start,
-            &ConnectParams {
-                local: self.local,
-                remote: self.target.ip(),
-                port: self.target.port(),
-                qpn,
-                rq_psn,
-                path_mtu,
-                responder_resources: READS_SERVED,
-                initiator_depth: 0,
-                tos: 0,
-                private: request.emit().as_bytes(),
-            },
-        );
-        let id = asked.map_err(|error| HostError::Invalid(format!("connection request: {error}")))?;
-        self.queues[at].cm = Some(id);
-        let peer = self.await_reply(at, start)?;
-        self.device.connect_qp(
-            qpn,
-            &QpConnect {
-                local: self.local,
-                remote: self.target.ip(),
-                dest_qpn: peer.qpn,
-                sq_psn: peer.psn,
-                rq_psn,
-                path_mtu,
-                max_rd_atomic: 0,
-                max_dest_rd_atomic: READS_SERVED,
-                ack_timeout: peer.ack_timeout,
-                retry_cnt: peer.retry_cnt,
-                rnr_retry: peer.rnr_retry,
-                min_rnr_timer: RNR_TIMER,
-                tos: peer.tos,
-                remote_access: RemoteAccess { read: true, write: true },
-                route: None,
-            },
-        )?;
-        let now = clock::now();
-        let cm = self.device.cm().expect("it was there before");
-        cm.send_rtu(now, id).map_err(|_| self.broken(at, Fault::Disconnected))?;
-        self.device.transmit(now);
+        let connected = self.port.connect(qpn, Of::Queue(qid), request.emit().as_bytes())?;
+        self.queues[at].channel.cm = Some(connected.id);
         Ok(at)
-    }
-
-    /// Waits for the answer to a connection request.
-    fn await_reply(&mut self, at: usize, start: Instant) -> Result<PeerQp, HostError> {
-        let until = start + CONNECT_TIMEOUT;
-        let (qid, ours) = (self.queues[at].qid, self.queues[at].cm);
-        loop {
-            let now = clock::now();
-            match self.device.poll_cm_event(now) {
-                Some(CmEvent::ConnectReply { id, peer, .. }) if Some(id) == ours => return Ok(peer),
-                Some(CmEvent::Rejected { id, reason, private }) if Some(id) == ours => {
-                    self.queues[at].cm = None;
-                    let refusal = Refusal::new(reason, &private);
-                    return Err(HostError::Refused { target: self.target, qid, refusal });
-                }
-                Some(CmEvent::Unreachable { id }) if Some(id) == ours => break,
-                Some(event) => self.on_cm_event(&event)?,
-                None if now >= until => break,
-                None => self.drive(until)?,
-            }
-        }
-        Err(HostError::Timeout { target: self.target, what: "connection request", after: CONNECT_TIMEOUT })
     }
 
     /// Sends what waits, sleeps until something happens, or until `until`, and receives.
@@ -235,33 +112,19 @@ impl Link {
     /// # Errors
     /// When the system refuses to wait.
     pub fn drive(&mut self, until: Instant) -> Result<(), HostError> {
-        let now = clock::now();
-        self.device.transmit(now);
-        let due = self.device.next_timeout().map_or(until, |timeout| timeout.min(until));
-        // A socket without room is tried again soon.
-        let blocked = self.device.tx_fds().next().is_some();
-        let longest = if blocked { Duration::from_millis(1) } else { NAP };
-        let wait = due.saturating_duration_since(now).min(longest);
-        let millis = u16::try_from(wait.as_micros().div_ceil(1000)).expect("at most a nap");
-        let mut events = [EpollEvent::empty()];
-        match self.epoll.wait(&mut events, EpollTimeout::from(millis)) {
-            Ok(_) | Err(nix::Error::EINTR) => {}
-            Err(errno) => return Err(HostError::system("wait for packets", errno)),
-        }
-        self.device.receive(clock::now());
-        Ok(())
+        self.port.drive(until)
     }
 
     /// Receives what is there, without waiting.
     #[inline]
     pub fn receive(&mut self, now: Instant) {
-        self.device.receive(now);
+        self.port.device.receive(now);
     }
 
     /// Sends everything that waits.
     #[inline]
     pub fn transmit(&mut self, now: Instant) {
-        self.device.transmit(now);
+        self.port.device.transmit(now);
     }
 
     /// An identifier for a new command on a queue; `None` when the queue is full.
@@ -276,7 +139,7 @@ impl Link {
     /// When the queue pair failed.
     #[inline]
     pub fn submit(&mut self, queue: usize, sqe: &Sqe, in_capsule: Option<Sge>) -> Result<Submit, HostError> {
-        Ok(self.queues[queue].submit(&mut self.device, sqe, in_capsule)?)
+        Ok(self.queues[queue].submit(&mut self.port.device, sqe, in_capsule)?)
     }
 
     /// Whether a queue's memory has room for another capsule. If not, it has again when earlier ones are acknowledged; taking
@@ -284,22 +147,14 @@ impl Link {
     #[inline]
     #[must_use]
     pub fn has_room(&self, queue: usize) -> bool {
-        self.queues[queue].has_room()
-    }
-
-    /// Posts a registration or invalidation on a queue: it is carried out before commands that are sent later.
-    ///
-    /// # Errors
-    /// When the queue pair failed.
-    pub fn post_memory(&mut self, queue: usize, op: SendOp, memory: &[Sge]) -> Result<(), HostError> {
-        Ok(self.queues[queue].post_memory(&mut self.device, op, memory)?)
+        self.queues[queue].channel.has_room()
     }
 
     /// Whether a capsule will not be sent again, so that its in-capsule data may change.
     #[inline]
     #[must_use]
     pub fn is_acked(&self, queue: usize, number: u32) -> bool {
-        self.queues[queue].is_acked(number)
+        self.queues[queue].channel.is_acked(number)
     }
 
     /// Takes the next completion of a command.
@@ -308,15 +163,15 @@ impl Link {
     /// When a connection broke or the target's answer makes no sense.
     #[inline]
     pub fn next_completion(&mut self) -> Result<Option<Completion>, HostError> {
-        while let Some(wc) = self.device.poll_cq() {
-            let (index, work) = Queue::work(wc.wr_id);
+        while let Some(wc) = self.port.device.poll_cq() {
+            let (index, work) = Channel::work(wc.wr_id);
             if wc.status != WcStatus::Success {
                 return Err(self.work_failed(index, wc.status));
             }
             let queue = &mut self.queues[index];
             match work {
                 Work::Receive(slot) => {
-                    let cqe = match queue.on_receive(&mut self.device, slot, wc.byte_len)? {
+                    let cqe = match queue.on_receive(&mut self.port.device, slot, wc.byte_len)? {
                         Ok(cqe) => cqe,
                         Err(bad) => return Err(self.bad_response(index, bad)),
                     };
@@ -332,7 +187,7 @@ impl Link {
                         invalidated,
                     }));
                 }
-                Work::Capsule(number) => queue.on_acked(number),
+                Work::Message(number) => queue.channel.on_acked(number),
                 Work::Memory => {}
             }
         }
@@ -344,28 +199,13 @@ impl Link {
     /// # Errors
     /// When one is not.
     pub fn check(&mut self, now: Instant) -> Result<(), HostError> {
-        while let Some(event) = self.device.poll_cm_event(now) {
-            self.on_cm_event(&event)?;
+        while let Some(id) = self.port.poll_lost(now) {
+            if let Some(at) = self.queues.iter().position(|queue| queue.channel.cm == Some(id)) {
+                self.queues[at].channel.cm = None;
+                return Err(self.broken(at, Fault::Disconnected));
+            }
         }
         Ok(())
-    }
-
-    fn on_cm_event(&mut self, event: &CmEvent) -> Result<(), HostError> {
-        match *event {
-            CmEvent::Disconnected { id } | CmEvent::Unreachable { id } | CmEvent::Rejected { id, .. } => {
-                match self.queues.iter().position(|queue| queue.cm == Some(id)) {
-                    Some(at) => {
-                        self.queues[at].cm = None;
-                        Err(self.broken(at, Fault::Disconnected))
-                    }
-                    None => Ok(()),
-                }
-            }
-            CmEvent::ConnectRequest { .. }
-            | CmEvent::ConnectReply { .. }
-            | CmEvent::Established { .. }
-            | CmEvent::Released { .. } => Ok(()),
-        }
     }
 
     /// Sends a command and waits for its completion. `in_capsule` may change when this returned.
@@ -410,7 +250,7 @@ impl Link {
         let now = clock::now();
         self.check(now)?;
         if now >= until {
-            return Err(HostError::Timeout { target: self.target, what, after });
+            return Err(HostError::Timeout { target: self.target(), what, after });
         }
         Ok(())
     }
@@ -425,7 +265,7 @@ impl Link {
     }
 
     fn broken(&self, index: usize, fault: Fault) -> HostError {
-        HostError::Broken { target: self.target, qid: self.queues[index].qid, fault }
+        HostError::Broken { target: self.target(), of: Of::Queue(self.queues[index].qid), fault }
     }
 
     #[cold]
@@ -440,47 +280,54 @@ impl Link {
                 format!("submission queue head {sqhd} of queue {qid} is outside the queue")
             }
         };
-        HostError::Protocol { target: self.target, what }
+        HostError::Protocol { target: self.target(), what }
     }
 
     /// Ends all connections and waits a moment for the target to confirm it.
     pub fn close(mut self) {
-        self.disconnect();
-        let until = clock::now() + GOODBYE;
-        while self.queues.iter().any(|queue| queue.cm.is_some()) {
-            let now = clock::now();
-            while let Some(event) = self.device.poll_cm_event(now) {
-                if let CmEvent::Disconnected { id } | CmEvent::Released { id } = event {
-                    self.queues.iter_mut().filter(|q| q.cm == Some(id)).for_each(|q| q.cm = None);
-                }
-            }
-            if now >= until || self.drive(until).is_err() {
-                break;
-            }
-        }
-        // What is left is not asked again.
-        self.queues.iter_mut().for_each(|queue| queue.cm = None);
+        let open = self.disconnect();
+        self.port.await_goodbye(open);
     }
 
-    /// Tells the target that all connections end.
-    fn disconnect(&mut self) {
-        let now = clock::now();
+    /// Tells the target that all connections end; what is left is not asked again. Returns those that were there.
+    fn disconnect(&mut self) -> Vec<CmId> {
         // I/O queues first, as hosts do.
-        for queue in self.queues.iter().rev() {
-            // It exists as long as the queue.
-            let _ = self.device.error_qp(queue.qpn);
-            if let (Some(id), Some(cm)) = (queue.cm, self.device.cm()) {
-                // It may have ended by itself.
-                let _ = cm.disconnect(now, id);
-            }
-        }
-        self.device.transmit(now);
+        let channels = self.queues.iter().rev().map(|queue| (queue.channel.qpn, queue.channel.cm));
+        self.port.disconnect(channels);
+        self.queues.iter_mut().filter_map(|queue| queue.channel.cm.take()).collect()
+    }
+}
+
+impl Registrar for Link {
+    fn target(&self) -> SocketAddr {
+        self.port.target()
+    }
+
+    fn register(&mut self, region: &Arc<Region>, remote: RemoteAccess) -> Result<Mr, HostError> {
+        self.port.register(region, remote)
+    }
+
+    fn alloc_fast_reg(&mut self) -> Result<Mr, HostError> {
+        self.port.alloc_fast_reg()
+    }
+
+    fn deregister(&mut self, mr: &Mr) -> Result<(), HostError> {
+        self.port.deregister(mr)
+    }
+
+    #[inline]
+    fn post_memory(&mut self, queue: usize, op: SendOp, memory: &[Sge]) -> Result<(), HostError> {
+        Ok(self.queues[queue].channel.post_memory(&mut self.port.device, op, memory)?)
+    }
+
+    fn transmit(&mut self, now: Instant) {
+        self.port.device.transmit(now);
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if self.queues.iter().any(|queue| queue.cm.is_some()) {
+        if self.queues.iter().any(|queue| queue.channel.cm.is_some()) {
             self.disconnect();
         }
     }

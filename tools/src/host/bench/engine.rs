@@ -6,7 +6,6 @@
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use intact::nvmf::command::{BlockRange, DataPointer, IoCommand, IoOp, PiFields};
 use nix::sys::resource::{UsageWho, getrusage};
 use rwctx::device::soft::device::SoftCounters;
 use t10pi::{Checks, PiContext, PiType, Tags};
@@ -14,12 +13,10 @@ use t10pi::{Checks, PiContext, PiType, Tags};
 use super::extents::Extents;
 use super::pattern::Stamp;
 use super::source::{Op, Source};
+use super::subject::{Done, Subject, Transfer};
 use super::{Job, PiMode};
-use crate::host::buffers::Buffers;
 use crate::host::clock;
-use crate::host::controller::{self, Controller};
 use crate::host::error::HostError;
-use crate::host::link::{Completion, Submit};
 
 /// Longest latency that is told apart, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
@@ -51,26 +48,22 @@ struct Slot {
     extent: u32,
     generation: u32,
     started: Instant,
-    /// The capsule that carries its data, as long as it may have to be sent again.
-    capsule: Option<u32>,
+    /// The message that carries its data, as long as it may have to be sent again.
+    message: Option<u32>,
 }
 
 /// Runs one job's commands.
 #[derive(Debug)]
-pub(super) struct Engine<'c> {
-    controller: &'c mut Controller,
-    job: &'c Job,
-    /// Index of the first I/O queue in the link; the others follow.
-    first_queue: usize,
+pub(super) struct Engine<'j, S> {
+    subject: S,
+    job: &'j Job,
     slots: Vec<Slot>,
-    buffers: Buffers,
     /// Slots that can take a command.
     free: Vec<u32>,
     /// Completed slots whose data may have to be sent again.
     lagging: Vec<u32>,
     /// Commands that complete.
     in_flight: usize,
-    in_capsule_max: u32,
     /// What is compared with what, if data is checked.
     extents: Option<Extents>,
     /// A command's data, for generating and checking.
@@ -78,30 +71,16 @@ pub(super) struct Engine<'c> {
     random: fastrand::Rng,
 }
 
-impl<'c> Engine<'c> {
-    pub(super) fn new(
-        controller: &'c mut Controller,
-        job: &'c Job,
-        queues: &[usize],
-    ) -> Result<Self, HostError> {
-        let first_queue = *queues.first().expect("a job has at least one queue");
-        debug_assert!(
-            queues.iter().zip(first_queue..).all(|(a, b)| *a == b),
-            "queues were connected in turn"
-        );
-        let count = queues.len() * job.options.depth as usize;
-        let in_capsule_max = controller.in_capsule_max();
-        let buffers = Buffers::new(controller.link(), count, job.wire_len as usize, job.options.keys)?;
-        let idle = Slot { op: Op::Read, extent: 0, generation: 0, started: clock::now(), capsule: None };
+impl<'j, S: Subject> Engine<'j, S> {
+    pub(super) fn new(subject: S, job: &'j Job) -> Self {
+        let count = job.slots();
+        let idle = Slot { op: Op::Read, extent: 0, generation: 0, started: clock::now(), message: None };
         let mut engine = Self {
-            controller,
-            first_queue,
+            subject,
             slots: vec![idle; count],
-            buffers,
             free: (0..count).map(|slot| u32::try_from(slot).expect("depth times queues")).collect(),
             lagging: Vec::with_capacity(count),
             in_flight: 0,
-            in_capsule_max,
             extents: job.options.verify.then(|| Extents::new(job.extents)),
             scratch: vec![0; job.wire_len as usize],
             random: fastrand::Rng::with_seed(job.options.seed),
@@ -110,16 +89,16 @@ impl<'c> Engine<'c> {
         // Data that nobody checks is made once.
         for slot in 0..count {
             engine.random.fill(&mut engine.scratch);
-            engine.buffers.write(slot, &engine.scratch);
+            engine.subject.write(slot, &engine.scratch);
         }
-        Ok(engine)
+        engine
     }
 
     /// Runs commands for a time, or until they end, and waits for all of them.
     pub(super) fn run(&mut self, mut source: Source, time: Option<Duration>) -> Result<Measured, HostError> {
         debug_assert!(time.is_some() || source.is_finite(), "a run ends");
         let mut measured = Measured::new();
-        let calls = self.counters();
+        let calls = self.subject.counters();
         let cpu = cpu_time()?;
         let start = clock::now();
         let end = time.map(|time| start + time);
@@ -129,7 +108,7 @@ impl<'c> Engine<'c> {
         loop {
             let now = clock::now();
             more = more && end.is_none_or(|end| now < end);
-            self.controller.link().receive(now);
+            self.subject.receive(now);
             if self.take_completions(&mut measured)? {
                 progress = now;
             }
@@ -140,23 +119,22 @@ impl<'c> Engine<'c> {
             if rounds.is_multiple_of(RARELY) {
                 self.look_after(now, progress)?;
             }
-            self.controller.link().transmit(now);
+            self.subject.transmit(now);
             if !more && self.in_flight == 0 && self.lagging.is_empty() {
                 break;
             }
         }
         measured.elapsed = clock::now() - start;
         measured.cpu = cpu_time()?.saturating_sub(cpu);
-        measured.count_calls(&calls, &self.counters());
+        measured.count_calls(&calls, &self.subject.counters());
         Ok(measured)
     }
 
     /// What need not be done all the time.
     fn look_after(&mut self, now: Instant, progress: Instant) -> Result<(), HostError> {
-        self.controller.link().check(now)?;
-        self.controller.keep_alive_if_due(now)?;
+        self.subject.look_after(now)?;
         if now.saturating_duration_since(progress) > STUCK {
-            let target = self.controller.link().target();
+            let target = self.subject.target();
             return Err(HostError::Timeout { target, what: "I/O command", after: STUCK });
         }
         Ok(())
@@ -166,17 +144,10 @@ impl<'c> Engine<'c> {
     fn take_completions(&mut self, measured: &mut Measured) -> Result<bool, HostError> {
         let mut any = false;
         let mut found = None;
-        while let Some(done) = self.controller.link().next_completion()? {
-            if done.queue < self.first_queue {
-                // A Keep Alive.
-                if !done.status.is_success() {
-                    return Err(HostError::Status { command: "Keep Alive", status: done.status });
-                }
-                continue;
-            }
+        while let Some(done) = self.subject.next_done()? {
             any = true;
             let now = *found.get_or_insert_with(clock::now);
-            self.complete(&done, now, measured)?;
+            self.complete(done, now, measured)?;
         }
         if !self.lagging.is_empty() {
             self.free_acknowledged();
@@ -184,26 +155,15 @@ impl<'c> Engine<'c> {
         Ok(any)
     }
 
-    fn complete(
-        &mut self,
-        done: &Completion,
-        now: Instant,
-        measured: &mut Measured,
-    ) -> Result<(), HostError> {
-        let depth = self.job.options.depth as usize;
-        let index = (done.queue - self.first_queue) * depth + usize::from(done.cid);
+    fn complete(&mut self, done: Done, now: Instant, measured: &mut Measured) -> Result<(), HostError> {
+        let index = done.slot;
         let slot = self.slots[index];
-        if !done.status.is_success() {
-            let command = match slot.op {
-                Op::Read => "Read",
-                Op::Write => "Write",
-            };
-            tracing::error!(lba = self.slba(slot.extent), blocks = self.job.blocks, "{command} failed");
-            return Err(HostError::Status { command, status: done.status });
+        if let Some(failure) = done.failure {
+            tracing::error!(lba = self.slba(slot.extent), blocks = self.job.blocks, "{failure}");
+            return Err(*failure);
         }
         let latency = now.saturating_duration_since(slot.started);
         measured.latency.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(LONGEST));
-        self.buffers.completed(self.controller.link(), index, done)?;
         match slot.op {
             Op::Read => {
                 measured.reads += 1;
@@ -215,21 +175,22 @@ impl<'c> Engine<'c> {
             extents.end(slot.op, slot.extent);
         }
         self.in_flight -= 1;
+        let lags = slot.message.is_some_and(|message| !self.subject.is_acked(index, message));
         let index = u32::try_from(index).expect("depth times queues");
-        match slot.capsule {
-            Some(number) if !self.controller.link().is_acked(done.queue, number) => self.lagging.push(index),
-            _ => self.free.push(index),
+        if lags {
+            self.lagging.push(index);
+        } else {
+            self.free.push(index);
         }
         Ok(())
     }
 
     /// Frees slots whose data will not be sent again.
     fn free_acknowledged(&mut self) {
-        let Self { controller, lagging, free, slots, first_queue, job, .. } = self;
-        let link = controller.link();
+        let Self { subject, lagging, free, slots, .. } = self;
         lagging.retain(|&index| {
-            let queue = *first_queue + (index / job.options.depth) as usize;
-            let waits = slots[index as usize].capsule.is_some_and(|number| !link.is_acked(queue, number));
+            let at = index as usize;
+            let waits = slots[at].message.is_some_and(|message| !subject.is_acked(at, message));
             if !waits {
                 free.push(index);
             }
@@ -244,9 +205,8 @@ impl<'c> Engine<'c> {
         }
         let now = clock::now();
         while let Some(&index) = self.free.last() {
-            let queue = self.queue(index);
-            if !self.controller.link().has_room(queue) {
-                // Acknowledgements were lost; they come again.
+            if !self.subject.has_room(index as usize) {
+                // Acknowledgements were lost, and come again; or the target takes no more for now.
                 return Ok(true);
             }
             let Some((op, wanted)) = source.next(&mut self.random, self.job.extents, self.extents.as_ref())
@@ -259,7 +219,7 @@ impl<'c> Engine<'c> {
                 None => (wanted, 0),
             };
             self.free.pop();
-            self.send_one(index, Slot { op, extent, generation, started: now, capsule: None })?;
+            self.send_one(index, Slot { op, extent, generation, started: now, message: None })?;
         }
         Ok(true)
     }
@@ -267,50 +227,20 @@ impl<'c> Engine<'c> {
     #[inline]
     fn send_one(&mut self, index: u32, mut slot: Slot) -> Result<(), HostError> {
         let at = index as usize;
-        let queue = self.queue(index);
-        let cid = u16::try_from(index % self.job.options.depth).expect("depth is at most 65535");
-        let length = self.job.wire_len;
         if slot.op == Op::Write {
             self.prepare(at, &slot);
         }
-        let capsule = slot.op == Op::Write && length <= self.in_capsule_max;
-        let link = self.controller.link();
-        let (dptr, in_capsule) = if capsule {
-            (DataPointer::InCapsule { offset: 0, length }, Some(self.buffers.sge(at, length)))
-        } else {
-            (self.buffers.grant(link, queue, at, length)?, None)
+        let transfer = Transfer {
+            op: slot.op,
+            slba: self.slba(slot.extent),
+            blocks: self.job.blocks,
+            length: self.job.wire_len,
+            pi: self.job.pi,
         };
-        let slba = self.slba(slot.extent);
-        let pi = match self.job.pi {
-            PiMode::Off => PiFields::default(),
-            PiMode::Pract => self.job.namespace.checked_pi(slba, true),
-            PiMode::Full => self.job.namespace.checked_pi(slba, false),
-        };
-        let range = BlockRange { slba, blocks: self.job.blocks, fua: false, limited_retry: false, pi };
-        let op = match slot.op {
-            Op::Read => IoOp::Read(range),
-            Op::Write => IoOp::Write(range),
-        };
-        let sqe = IoCommand { cid, opcode: 0, nsid: self.job.namespace.nsid, op, dptr }.emit();
-        match self.controller.link().submit(queue, &sqe, in_capsule)? {
-            Submit::Sent(number) => {
-                slot.capsule = capsule.then_some(number);
-                self.slots[at] = slot;
-                self.in_flight += 1;
-                Ok(())
-            }
-            // The queue has one more entry than there are slots, and room for the capsule.
-            Submit::Full => Err(HostError::Protocol {
-                target: self.controller.link().target(),
-                what: format!("it completes {}s without taking them from the queue", controller::name(&op)),
-            }),
-        }
-    }
-
-    /// Index of a slot's queue in the link.
-    #[inline]
-    fn queue(&self, slot: u32) -> usize {
-        self.first_queue + (slot / self.job.options.depth) as usize
+        slot.message = self.subject.submit(at, &transfer)?;
+        self.slots[at] = slot;
+        self.in_flight += 1;
+        Ok(())
     }
 
     fn slba(&self, extent: u32) -> u64 {
@@ -328,13 +258,13 @@ impl<'c> Engine<'c> {
             let stride = self.stride();
             for (block, lba) in self.scratch.chunks_exact_mut(stride).zip(slba..) {
                 let stamp = Stamp { seed: self.job.options.seed, lba, generation: slot.generation };
-                stamp.fill(&mut block[..self.job.namespace.block_size as usize]);
+                stamp.fill(&mut block[..self.job.disk.block_size as usize]);
             }
         }
         if let Some(context) = self.context(slba) {
             context.generate_interleaved(&mut [&mut self.scratch]);
         }
-        self.buffers.write(index, &self.scratch);
+        self.subject.write(index, &self.scratch);
     }
 
     /// Checks what was read, as far as this is asked for.
@@ -343,7 +273,7 @@ impl<'c> Engine<'c> {
         if self.extents.is_none() && !full {
             return Ok(());
         }
-        self.buffers.read(index, &mut self.scratch);
+        self.subject.read(index, &mut self.scratch);
         let slba = self.slba(slot.extent);
         if let Some(context) = self.context(slba) {
             context
@@ -353,7 +283,7 @@ impl<'c> Engine<'c> {
         if self.extents.is_some() && slot.generation != 0 {
             for (block, lba) in self.scratch.chunks_exact(self.stride()).zip(slba..) {
                 let stamp = Stamp { seed: self.job.options.seed, lba, generation: slot.generation };
-                stamp.check(&block[..self.job.namespace.block_size as usize]).map_err(HostError::Corrupt)?;
+                stamp.check(&block[..self.job.disk.block_size as usize]).map_err(HostError::Corrupt)?;
             }
         }
         Ok(())
@@ -366,14 +296,10 @@ impl<'c> Engine<'c> {
 
     /// The protection of a transfer that carries it.
     fn context(&self, slba: u64) -> Option<PiContext> {
-        let (format, pi_type) = self.job.namespace.protection.filter(|_| self.job.pi == PiMode::Full)?;
+        let (format, pi_type) = self.job.disk.protection.filter(|_| self.job.pi == PiMode::Full)?;
         let checks = Checks { guard: true, ref_tag: pi_type != PiType::Type3, ..Checks::NONE };
-        let tags = Tags { ref_tag: self.job.namespace.ref_tag(slba), ..Tags::default() };
+        let tags = Tags { ref_tag: self.job.disk.ref_tag(slba), ..Tags::default() };
         Some(PiContext::new(&format, pi_type, checks, tags).expect("a storage tag of 0 fits"))
-    }
-
-    fn counters(&mut self) -> SoftCounters {
-        self.controller.link().counters()
     }
 }
 

@@ -1,13 +1,15 @@
-//! `intact-host bench`: many commands in flight, measured.
+//! `intact-host bench` and `intact-host iscsi bench`: many commands in flight, measured.
 //!
-//! `Job` is what was asked for, checked against the namespace; [`run`] prepares, measures, and reads back what was
-//! written. The loop itself is in `engine`. One thread; nothing is allocated per command.
+//! [`Job`] is what was asked for, checked against the disk; [`measure`] prepares, measures, and reads back what was written.
+//! The loop itself is in `engine`; what commands are sent to is a [`Subject`]. One thread; nothing is allocated per command.
 
 mod engine;
 mod extents;
+mod nvme;
 mod pattern;
 mod report;
 mod source;
+mod subject;
 
 use std::time::Duration;
 
@@ -15,13 +17,15 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 pub use report::Report;
+pub use source::Op;
+pub use subject::{Disk, Done, Subject, Transfer};
 
 use self::engine::Engine;
+use self::nvme::Queues;
 use self::source::Source;
 use super::buffers::Keys;
 use super::controller::Controller;
 use super::error::HostError;
-use super::namespace::Namespace;
 
 /// Which commands at which addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -93,11 +97,11 @@ pub struct Options {
 /// Bytes that `verify` uses by default: it has to write them first.
 const VERIFY_SPAN: u64 = 1 << 30;
 
-/// A measurement that fits its namespace.
+/// A measurement that fits its disk.
 #[derive(Clone, Debug)]
-struct Job {
+pub struct Job {
     options: Options,
-    namespace: Namespace,
+    disk: Disk,
     pi: PiMode,
     /// Blocks of a command.
     blocks: u32,
@@ -108,56 +112,56 @@ struct Job {
 }
 
 impl Job {
-    fn new(options: Options, namespace: Namespace, max_data: u64) -> Result<Self, HostError> {
+    /// What was asked for, if it fits; `block_len` says how many bytes a block takes in a transfer.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub fn new(
+        options: Options,
+        disk: Disk,
+        block_len: impl Fn(PiMode) -> Result<u64, HostError>,
+    ) -> Result<Self, HostError> {
         let invalid = |what: String| Err(HostError::Invalid(what));
-        let block_size = u64::from(namespace.block_size);
+        let block_size = u64::from(disk.block_size);
         let bs = options.block_bytes;
-        if bs > max_data {
+        if bs > disk.max_data {
             return invalid(format!(
-                "--bs: the controller takes at most {max_data} bytes in a command, not {bs}"
+                "--bs: the target takes at most {} bytes in a command, not {bs}",
+                disk.max_data
             ));
         }
         if !bs.is_multiple_of(block_size) {
             return invalid(format!(
-                "--bs: {bs} is not a multiple of the namespace's blocks of {block_size} bytes"
+                "--bs: {bs} is not a multiple of the blocks of {block_size} bytes of {}",
+                disk.name
             ));
         }
         let Some(blocks) = u32::try_from(bs / block_size).ok().filter(|&blocks| blocks <= 1 << 16) else {
             return invalid("--bs: a command takes at most 65536 blocks".to_owned());
         };
-        let pi = match (options.pi, namespace.protection) {
+        let pi = match (options.pi, disk.protection) {
             (None | Some(PiMode::Off), None) => PiMode::Off,
             (None | Some(PiMode::Pract), Some(_)) => PiMode::Pract,
             (Some(PiMode::Full), Some(_)) => PiMode::Full,
             (Some(PiMode::Off), Some(_)) => {
                 return invalid(format!(
-                    "--pi off: namespace {} is protected; use pract or full, or a namespace without protection",
-                    namespace.nsid
+                    "--pi off: {} is protected; use pract or full, or one without protection",
+                    disk.name
                 ));
             }
             (Some(PiMode::Pract | PiMode::Full), None) => {
-                return invalid(format!("--pi: namespace {} has no protection information", namespace.nsid));
+                return invalid(format!("--pi: {} has no protection information", disk.name));
             }
         };
-        if namespace.protection.is_none() && namespace.metadata_size != 0 {
-            return invalid(format!("namespace {} has metadata without protection", namespace.nsid));
+        if disk.read_only && (options.workload.writes() || options.prepare || options.verify) {
+            return invalid(format!("{} is read only", disk.name));
         }
-        if let (PiMode::Pract, Some((format, _))) = (pi, namespace.protection)
-            && usize::from(namespace.metadata_size) != format.tuple_size()
-        {
-            return invalid(
-                "--pi pract: the namespace's metadata is more than its tuple; use full".to_owned(),
-            );
-        }
-        if namespace.read_only && (options.workload.writes() || options.prepare || options.verify) {
-            return invalid(format!("namespace {} is read only", namespace.nsid));
-        }
-        let wire_len = namespace.transfer_len(blocks, pi == PiMode::Pract)?;
+        let wire_len = block_len(pi)? * u64::from(blocks);
         let Some(wire_len) = u32::try_from(wire_len).ok().filter(|&length| length < 1 << 24) else {
             return invalid("--bs: with metadata, a command would transfer 16 MiB or more".to_owned());
         };
-        let Some(available) = namespace.blocks.checked_sub(options.start) else {
-            return invalid(format!("--start-block: the namespace has {} blocks", namespace.blocks));
+        let Some(available) = disk.blocks.checked_sub(options.start) else {
+            return invalid(format!("--start-block: {} has {} blocks", disk.name, disk.blocks));
         };
         let default = if options.verify { VERIFY_SPAN / block_size } else { u64::MAX };
         let span = options.span.map_or(default, |bytes| bytes / block_size).min(available);
@@ -165,8 +169,8 @@ impl Job {
         let in_flight = options.depth.saturating_mul(u32::from(options.queues));
         if extents == 0 {
             return invalid(format!(
-                "--start-block, --span: {span} blocks of the namespace's {} are left, and a command takes {blocks} (--bs)",
-                namespace.blocks
+                "--start-block, --span: {span} blocks of {} of {} are left, and a command takes {blocks} (--bs)",
+                disk.blocks, disk.name
             ));
         }
         if options.verify && extents <= in_flight {
@@ -175,7 +179,19 @@ impl Job {
                 u64::from(in_flight) * bs
             ));
         }
-        Ok(Self { options, namespace, pi, blocks, extents, wire_len })
+        Ok(Self { options, disk, pi, blocks, extents, wire_len })
+    }
+
+    /// Commands in flight, on all queues.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        usize::from(self.options.queues) * self.options.depth as usize
+    }
+
+    /// Bytes that a command transfers.
+    #[must_use]
+    pub fn transfer_len(&self) -> usize {
+        self.wire_len as usize
     }
 
     /// Bytes of user data that are used.
@@ -190,10 +206,20 @@ impl Job {
 /// When it does not fit the namespace, a command fails, the connection breaks, or data is not what it should be.
 pub fn run(controller: &mut Controller, nsid: u32, options: Options) -> Result<Report, HostError> {
     let namespace = controller.namespace(nsid)?;
-    let job = Job::new(options, namespace, controller.max_data())?;
+    let disk = nvme::disk(&namespace, controller.max_data());
+    let job = Job::new(options, disk, |pi| nvme::block_len(&namespace, pi))?;
     let entries = job.options.depth.saturating_add(1).max(2);
     let queues = controller.connect_io_queues(job.options.queues, entries)?;
-    let mut engine = Engine::new(controller, &job, &queues)?;
+    let subject = Queues::new(controller, namespace, &job, &queues)?;
+    measure(subject, &job)
+}
+
+/// Measures.
+///
+/// # Errors
+/// When a command fails, a connection breaks, or data is not what it should be.
+pub fn measure(subject: impl Subject, job: &Job) -> Result<Report, HostError> {
+    let mut engine = Engine::new(subject, job);
     let Options { workload, verify, prepare, time, .. } = job.options;
     if prepare || (verify && workload.reads()) {
         engine.run(Source::fill(), None)?;
@@ -202,7 +228,7 @@ pub fn run(controller: &mut Controller, nsid: u32, options: Options) -> Result<R
     let read_back =
         if verify && workload.writes() { engine.run(Source::read_back(), None)?.reads } else { 0 };
     let checked = if verify { measured.reads + read_back } else { 0 };
-    Ok(Report::new(&job, &measured, checked))
+    Ok(Report::new(job, &measured, checked))
 }
 
 #[cfg(test)]
@@ -210,6 +236,11 @@ mod tests {
     use t10pi::{Format, Guard, PiType};
 
     use super::*;
+    use crate::host::namespace::Namespace;
+
+    fn job(options: Options, namespace: &Namespace) -> Result<Job, HostError> {
+        Job::new(options, nvme::disk(namespace, 1 << 20), |pi| nvme::block_len(namespace, pi))
+    }
 
     fn options() -> Options {
         Options {
@@ -244,7 +275,7 @@ mod tests {
     #[test]
     fn protection_follows_from_the_namespace_unless_told() {
         let job = |pi, protected| {
-            let job = Job::new(Options { pi, ..options() }, namespace(protected), 1 << 20);
+            let job = job(Options { pi, ..options() }, &namespace(protected));
             job.map(|job| (job.pi, job.wire_len)).map_err(|error| error.to_string())
         };
         assert_eq!(job(None, false), Ok((PiMode::Off, 4096)));
@@ -256,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_the_namespace_is_refused() {
-        let refused = |options: Options| Job::new(options, namespace(true), 1 << 20).is_err();
+        let refused = |options: Options| job(options, &namespace(true)).is_err();
         assert!(!refused(options()));
         assert!(refused(Options { block_bytes: 2048, ..options() }));
         assert!(refused(Options { block_bytes: 2 << 20, ..options() }));
@@ -268,9 +299,8 @@ mod tests {
 
     #[test]
     fn the_span_is_what_is_left_of_the_namespace_at_most() {
-        let extents = |start, span| {
-            Job::new(Options { start, span, ..options() }, namespace(true), 1 << 20).unwrap().extents
-        };
+        let extents =
+            |start, span| job(Options { start, span, ..options() }, &namespace(true)).unwrap().extents;
         assert_eq!(extents(0, None), 16_384);
         assert_eq!(extents(16_000, Some(1 << 40)), 384);
         assert_eq!(extents(0, Some(1 << 20)), 256);

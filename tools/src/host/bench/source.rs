@@ -5,8 +5,10 @@ use super::extents::Extents;
 
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Op {
+pub enum Op {
+    /// It reads blocks.
     Read,
+    /// It writes blocks.
     Write,
 }
 
