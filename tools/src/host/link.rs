@@ -1,6 +1,6 @@
 //! The connection to an NVMe target: the soft device, and the queue pairs on it.
 //!
-//! Owns the queues and what completes on them; what touches the device is [`Port`]'s and their channels'. Knows capsules
+//! Owns the queues and what completes on them; what touches the device is the port's and their channels'. Knows capsules
 //! and their identifiers, not what commands mean. One command at a time with [`Link::execute`]; many with
 //! [`Link::submit`] and [`Link::next_completion`].
 
