@@ -12,16 +12,7 @@ impl Transfer {
     /// The medium failed, in `error`'s block.
     #[must_use]
     pub fn medium_failed(&self, error: &IoError) -> Sense {
-        let code = match error.kind {
-            IoErrorKind::Media if self.work.writes() => code::WRITE_ERROR,
-            IoErrorKind::Media => code::UNRECOVERED_READ_ERROR,
-            IoErrorKind::NoSpace => code::SPACE_ALLOCATION_FAILED_WRITE_PROTECT,
-            IoErrorKind::ReadOnly => code::WRITE_PROTECTED,
-            IoErrorKind::OutOfRange => code::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE,
-            IoErrorKind::Timeout => code::LOGICAL_UNIT_COMMUNICATION_TIME_OUT,
-            IoErrorKind::Internal => code::INTERNAL_TARGET_FAILURE,
-        };
-        Sense::at(code, error.lba)
+        of_medium(self.work.writes(), error)
     }
 
     /// A tuple, of the medium or of the host, failed its check.
@@ -47,6 +38,20 @@ impl Transfer {
         let code = code.expect("a medium of SCSI has no storage tag");
         Sense::at(code, self.lba.saturating_add(block))
     }
+}
+
+/// What a failed operation on the medium means for the command that asked for it, one that `writes` or not.
+pub(crate) fn of_medium(writes: bool, error: &IoError) -> Sense {
+    let code = match error.kind {
+        IoErrorKind::Media if writes => code::WRITE_ERROR,
+        IoErrorKind::Media => code::UNRECOVERED_READ_ERROR,
+        IoErrorKind::NoSpace => code::SPACE_ALLOCATION_FAILED_WRITE_PROTECT,
+        IoErrorKind::ReadOnly => code::WRITE_PROTECTED,
+        IoErrorKind::OutOfRange => code::LOGICAL_BLOCK_ADDRESS_OUT_OF_RANGE,
+        IoErrorKind::Timeout => code::LOGICAL_UNIT_COMMUNICATION_TIME_OUT,
+        IoErrorKind::Internal => code::INTERNAL_TARGET_FAILURE,
+    };
+    Sense::at(code, error.lba)
 }
 
 #[cfg(test)]

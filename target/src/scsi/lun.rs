@@ -8,6 +8,7 @@ mod action;
 mod change;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 pub use self::action::{Action, Limits, Response};
 use self::change::Change;
 pub use self::change::{ChangeId, Stored};
+pub use self::view::View;
 use super::capacity;
 use super::cdb::{Command, ModeSelect, PersistentOut};
 use super::inquiry;
@@ -26,7 +28,7 @@ use super::opcodes::{self, Operation, TaskFunctions};
 use super::ports::{TargetPort, TargetPorts};
 use super::reservations::{Refusal, Reservations};
 use super::sense::{Sense, SenseFormat, code};
-use super::transfer::{self, Transfer};
+use super::transfer;
 use super::unit_attention::{UnitAttention, UnitAttentions};
 use super::unmap;
 use super::vpd::Described;
@@ -213,8 +215,11 @@ impl Lun {
         list: &[u8],
         numbers: &[u16],
     ) -> Result<Action, Refusal> {
+        if let Some(action) = view::of_blocks(command, &self.medium, &self.pages, &self.limits) {
+            return Ok(action?);
+        }
         let (data, allocation) = match *command {
-            Command::TestUnitReady | Command::StartUnit => (Vec::new(), 0),
+            Command::StartUnit => (Vec::new(), 0),
             Command::RequestSense { format, allocation } => (self.request_sense(id, format), allocation),
             Command::Inquiry { page, allocation } => (self.inquiry(id, page)?, allocation),
             Command::ReportLuns { select, allocation } => {
@@ -250,13 +255,8 @@ impl Lun {
             }
             Command::PersistentIn { of, allocation } => (self.reservations.report(of), allocation),
             Command::PersistentOut(out) => return self.persistent_out(id, &out, list),
-            Command::Blocks(blocks) => {
-                let plan = Transfer::plan(&blocks, &self.medium, &self.pages, &self.limits)?;
-                return Ok(plan.map_or_else(|| Response::good().into(), Action::Transfer));
-            }
-            Command::SynchronizeCache { lba, blocks } => {
-                transfer::check_range(lba, u64::from(blocks), &self.medium)?;
-                return Ok(Action::Flush { lba, blocks });
+            Command::TestUnitReady | Command::Blocks(_) | Command::SynchronizeCache { .. } => {
+                unreachable!("a command on blocks was planned")
             }
             Command::Prefetch { lba, blocks } => {
                 transfer::check_range(lba, u64::from(blocks), &self.medium)?;

@@ -10,7 +10,7 @@
 mod big_endian;
 pub mod capacity;
 pub mod cdb;
-mod failure;
+pub(crate) mod failure;
 pub mod inquiry;
 pub mod lba_status;
 pub mod lun;
@@ -22,6 +22,7 @@ pub mod opcodes;
 pub mod ports;
 pub mod reservations;
 pub mod sense;
+pub mod shared;
 pub mod status;
 pub mod target;
 pub mod transfer;

@@ -98,6 +98,12 @@ impl UnitAttentions {
         self.waiting &= !attention.bit();
     }
 
+    /// Whether there is nothing to tell.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.waiting == 0
+    }
+
     /// Whether a condition waits.
     #[must_use]
     pub const fn has(&self, attention: UnitAttention) -> bool {
