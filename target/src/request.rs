@@ -36,7 +36,7 @@ pub enum Step {
     CheckFromMedium,
     /// Compare host and medium.
     Compare,
-    /// Carry out an admin or Fabrics command.
+    /// Carry out what is not about blocks, or make the first part ready.
     Execute,
     /// Go on with the next part of the command, if there is one, at the step with this index.
     NextPart(usize),
@@ -65,6 +65,16 @@ pub enum Kind {
     Deallocate,
     /// NVM Dataset Management with deallocation: a list of ranges, one part each.
     DatasetManagement,
+    /// SCSI WRITE AND VERIFY, with or without comparing.
+    WriteVerify,
+    /// SCSI COMPARE AND WRITE: the blocks are held from the look at them until they are written.
+    CompareAndWrite,
+    /// SCSI WRITE SAME: one block from the host for all, one part after another.
+    WriteSame,
+    /// SCSI UNMAP: a list of extents, one part each.
+    Unmap,
+    /// SCSI PERSISTENT RESERVE OUT that ends commands of others, and waits for them.
+    Settle,
     /// NVM Flush.
     Flush,
     /// Fabrics Property Set: a shutdown notification flushes volumes, one part each.
@@ -79,7 +89,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 18] = [
         Self::Read,
         Self::ReadInPlace,
         Self::Write,
@@ -88,6 +98,11 @@ impl Kind {
         Self::WriteZeroes,
         Self::Deallocate,
         Self::DatasetManagement,
+        Self::WriteVerify,
+        Self::CompareAndWrite,
+        Self::WriteSame,
+        Self::Unmap,
+        Self::Settle,
         Self::Flush,
         Self::PropertySet,
         Self::Plain,
@@ -130,9 +145,45 @@ impl Kind {
             Self::DatasetManagement => {
                 &[TakeBuffers, Fetch, Execute, LockRange, DeallocateMedium, UnlockRange, NextPart(3), Respond]
             }
+            Self::WriteVerify => &[
+                TakeBuffers,
+                Fetch,
+                ProtectFromHost,
+                LockRange,
+                WriteMedium,
+                ReadMedium,
+                UnlockRange,
+                CheckFromMedium,
+                Compare,
+                Respond,
+            ],
+            Self::CompareAndWrite => &[
+                TakeBuffers,
+                Fetch,
+                ProtectFromHost,
+                LockRange,
+                ReadMedium,
+                CheckFromMedium,
+                Compare,
+                WriteMedium,
+                UnlockRange,
+                Respond,
+            ],
+            Self::WriteSame => &[
+                TakeBuffers,
+                Fetch,
+                ProtectFromHost,
+                Execute,
+                LockRange,
+                WriteMedium,
+                UnlockRange,
+                NextPart(4),
+                Respond,
+            ],
+            Self::Unmap => &[LockRange, DeallocateMedium, UnlockRange, NextPart(0), Respond],
             Self::Flush => &[FlushMedium, Respond],
             Self::PropertySet => &[Execute, FlushMedium, NextPart(1), Respond],
-            Self::Plain => &[Execute, Respond],
+            Self::Plain | Self::Settle => &[Execute, Respond],
             Self::FromHost => &[TakeBuffers, Fetch, Execute, Respond],
             Self::ToHost => &[TakeBuffers, Execute, SendData],
         }
@@ -219,7 +270,7 @@ mod tests {
     #[test]
     fn a_range_is_held_exactly_around_the_medium() {
         let other = |kind: &Kind| !matches!(kind, Kind::Flush | Kind::PropertySet | Kind::ReadInPlace);
-        for kind in Kind::ALL.into_iter().filter(other) {
+        for kind in &Kind::ALL.into_iter().filter(other).collect::<Vec<_>>() {
             let mut held = false;
             for step in kind.steps() {
                 match step {
@@ -228,6 +279,8 @@ mod tests {
                     Step::ReadMedium | Step::WriteMedium | Step::ZeroMedium | Step::DeallocateMedium => {
                         assert!(held, "{kind:?} {step:?}");
                     }
+                    // What is compared must be what is written over.
+                    Step::CheckFromMedium | Step::Compare if *kind == Kind::CompareAndWrite => {}
                     _ => assert!(
                         !held,
                         "{kind:?}: {step:?} while a range is held would let a peer stall others"
@@ -250,6 +303,12 @@ mod tests {
     fn protection_is_checked_before_the_medium_and_before_the_host() {
         let index = |kind: Kind, step| kind.steps().iter().position(|s| *s == step).unwrap();
         assert!(index(Kind::Write, Step::ProtectFromHost) < index(Kind::Write, Step::WriteMedium));
+        for kind in [Kind::WriteVerify, Kind::CompareAndWrite, Kind::WriteSame] {
+            assert!(index(kind, Step::ProtectFromHost) < index(kind, Step::WriteMedium));
+        }
+        assert!(
+            index(Kind::CompareAndWrite, Step::Compare) < index(Kind::CompareAndWrite, Step::WriteMedium)
+        );
         for kind in [Kind::Read, Kind::ReadInPlace] {
             assert!(index(kind, Step::CheckFromMedium) < index(kind, Step::SendData));
         }

@@ -64,6 +64,12 @@ impl ChapPolicy {
         }
         Ok(Self { host, target })
     }
+
+    /// Whether the target can prove itself as well.
+    #[must_use]
+    pub fn is_mutual(&self) -> bool {
+        self.target.is_some()
+    }
 }
 
 /// Randomness for one login, from the operating system.

@@ -314,6 +314,12 @@ impl Session {
         self.actions.push_back(Action::Send(Outgoing::new(pdu, sense_segment(sense))));
     }
 
+    /// Tasks of units that `which` names are to end because another session says so; returns how many there are. Nobody is
+    /// told how they end.
+    pub fn abort_for_others(&mut self, which: impl Fn(Lun) -> bool) -> u16 {
+        if self.state == State::Over { 0 } else { self.abort(0, which) }
+    }
+
     /// Asks the host to log out within `seconds`; the session ends then, whether it does or not.
     pub fn ask_for_logout(&mut self, now: Instant, seconds: u16) {
         if self.state != State::Open {

@@ -10,6 +10,14 @@ use super::super::wire::number::{Itt, Lun};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId(pub(super) u16);
 
+impl TaskId {
+    /// Its slot: below the session's window and [`IMMEDIATE_MAX`](super::IMMEDIATE_MAX) together.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0.into()
+    }
+}
+
 /// What is known of a task.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Task {
