@@ -11,6 +11,7 @@ use t10pi::Kernel;
 
 use crate::block::Identity;
 use crate::config::{Backend, Config, Hosts, Integrity, Layout, Poll, Protection, Volume, display_size};
+use crate::iscsi::directory::Initiators;
 use crate::log_writer::LogWriter;
 
 /// Exit status for a configuration that can't be used; clap uses the same for wrong arguments.
@@ -168,6 +169,12 @@ fn write_plan(out: &mut String, config: &Config) -> fmt::Result {
             "listener: nvme rdma {listener}, {device} device{persona}, protection checked in software ({why})"
         )?;
     }
+    for portal in config.iscsi_portals() {
+        writeln!(
+            out,
+            "listener: iser {portal}, {device} device{persona}, protection checked in software ({why})"
+        )?;
+    }
     for subsystem in &config.nvme.subsystems {
         let hosts = match &subsystem.hosts {
             Hosts::Any => "any host".to_owned(),
@@ -178,10 +185,23 @@ fn write_plan(out: &mut String, config: &Config) -> fmt::Result {
             writeln!(out, "  namespace {nsid}: {}", Described(config, volume))?;
         }
     }
+    for target in &config.iscsi.targets {
+        let initiators = match &target.initiators {
+            Initiators::Any => "any initiator".to_owned(),
+            Initiators::Named(names) => names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", "),
+        };
+        let chap = match &target.chap {
+            None => "no CHAP",
+            Some(policy) if policy.is_mutual() => "mutual CHAP",
+            Some(_) => "CHAP",
+        };
+        writeln!(out, "target: {}, open to {initiators}, {chap}", target.iqn)?;
+        for (lun, volume) in target.volumes(&config.volumes) {
+            writeln!(out, "  logical unit {lun}: {}", Described(config, volume))?;
+        }
+    }
     for volume in &config.volumes {
-        let presented =
-            config.nvme.subsystems.iter().any(|s| s.namespaces.iter().any(|n| n.volume == volume.name));
-        if !presented {
+        if config.home(&volume.name).is_none() {
             writeln!(out, "not presented: {}", Described(config, volume))?;
         }
     }
@@ -223,7 +243,7 @@ impl fmt::Display for Described<'_> {
                 write!(f, ", {layout}")?;
             }
         }
-        let home = self.0.home(name).map_or("", |subsystem| subsystem.nqn.as_str());
+        let home = self.0.home(name).unwrap_or_default();
         write!(f, ", uuid {}", Identity::new(home, name, *uuid, None).uuid())?;
         f.write_str(if *read_only { ", read-only" } else { "" })
     }

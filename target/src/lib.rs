@@ -14,3 +14,4 @@ pub mod reservation_store;
 pub mod scsi;
 pub mod serve;
 pub mod stats;
+pub mod transport;

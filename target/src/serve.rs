@@ -3,6 +3,8 @@
 //! The control thread owns the configuration and the volumes; reactors run on threads of their own. SIGHUP reads the file
 //! again, SIGTERM and SIGINT drain and end.
 
+mod export;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -22,19 +24,21 @@ use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use thiserror::Error;
 
-use crate::block::{
-    self, BufPool, Engine, EngineError, FileSetup, Identity, Pending, Stop, Volume, VolumeError,
-};
+use crate::block::{BufPool, Engine, EngineError, FileSetup, Pending, Stop, Volume, VolumeError};
 use crate::config::{self, Config, ConfigErrors};
+use crate::iscsi::rdma::{Connections, Notice};
+use crate::iscsi::registry::Registry as IscsiRegistry;
 use crate::metrics::Server;
 use crate::nvmf::controller::TargetLimits;
-use crate::nvmf::rdma::Transport;
-use crate::nvmf::registry::{Applied, NvmeConfig, Registry, SubsystemConfig};
-use crate::nvmf::subsystem::Hosts;
-use crate::reactor::acceptor::{Acceptor, QueueLimits};
+use crate::nvmf::registry::{Applied, Registry};
+use crate::reactor::acceptor::{Acceptor, Ports, QueueLimits};
 use crate::reactor::mailbox::{Mailbox, Postbox, mailbox};
 use crate::reactor::{Message, Reactor, cpu};
+use crate::scsi::medium::MediumError;
 use crate::stats::ReactorStats;
+use crate::transport::Transport;
+
+use self::export::{iscsi_config, nvme_config, volume_config};
 
 /// Buffers of one reactor, in bytes: what its commands hold at the most, and wait beyond. Address space alone as long as
 /// nobody uses it; what was used once, with its surroundings of 2 MiB, stays resident.
@@ -82,6 +86,14 @@ pub enum ServeError {
         volume: String,
         /// The other one.
         other: String,
+    },
+    /// A volume can't be a logical unit.
+    #[error("volume {volume:?} can't be a logical unit: {error}")]
+    Unit {
+        /// The volume.
+        volume: String,
+        /// Why.
+        error: MediumError,
     },
     /// The system refused something.
     #[error("can't {0}")]
@@ -160,6 +172,7 @@ pub struct Target {
     stop: Stop,
     volumes: BTreeMap<String, Arc<Volume>>,
     registry: Arc<Registry>,
+    targets: Arc<IscsiRegistry>,
     reactors: Vec<Postbox<Message>>,
     /// What each reactor needs before it can serve volumes in files.
     file_setups: Vec<Arc<FileSetup>>,
@@ -208,6 +221,8 @@ impl Target {
         let registry = Arc::new(Registry::new(limits, count));
         // Nobody is connected who would have to be told.
         let _ = registry.apply(now(), nvme_config(&config, &volumes));
+        let targets = Arc::new(IscsiRegistry::new(limits.max_data));
+        targets.apply(iscsi_config(&config, &volumes)).map_err(not_a_unit)?;
         let queue_limits =
             QueueLimits { max_qid: limits.max_io_queues, max_entries: limits.max_queue_entries };
         let mut target = Self {
@@ -215,6 +230,7 @@ impl Target {
             stop: stop.clone(),
             volumes,
             registry,
+            targets,
             reactors: Vec::new(),
             file_setups: Vec::new(),
             threads: Vec::new(),
@@ -236,7 +252,8 @@ impl Target {
             }
         };
         if let Some(address) = target.config.metrics.address {
-            let source = crate::stats::source(stats, Arc::clone(&target.registry));
+            let source =
+                crate::stats::source(stats, Arc::clone(&target.registry), Arc::clone(&target.targets));
             let server = Server::start(address, source)
                 .map_err(|error| ServeError::System(format!("serve metrics on {address}"), error))?;
             target._metrics = Some(server);
@@ -257,7 +274,7 @@ impl Target {
         self.reactors = boxes.iter().map(|(post, _)| post.clone()).collect();
         let mut stats = Vec::new();
         for (index, (device, (_, mail))) in devices.into_iter().zip(boxes).enumerate() {
-            let acceptor = (index == 0).then(|| Acceptor::new(limits, self.config.nvme.port, random_seed()));
+            let acceptor = (index == 0).then(|| Acceptor::new(limits, self.ports(), random_seed()));
             match self.start_reactor(index, device, mail, acceptor) {
                 Ok(started) => {
                     stats.push(started.stats);
@@ -281,13 +298,24 @@ impl Target {
         acceptor: Option<Acceptor>,
     ) -> Result<Started, ServeError> {
         let (registry, peers) = (Arc::clone(&self.registry), self.reactors.clone());
+        let targets = Arc::clone(&self.targets);
         let failure = self.failure.clone();
         let (poll, core) = (self.config.reactor.poll, self.config.reactor.cores.cpu(index));
         let serves_files = has_files(&self.config);
         let (ready, started) = std::sync::mpsc::channel();
         let run = move || {
             let _guard = AbortOnPanic;
-            let made = make_reactor(index, device, mail, acceptor, registry, peers, poll, core, serves_files);
+            let made = make_reactor(
+                index,
+                device,
+                mail,
+                acceptor,
+                (registry, targets),
+                peers,
+                poll,
+                core,
+                serves_files,
+            );
             match made {
                 Ok((reactor, started)) => {
                     let _ = ready.send(Ok(started));
@@ -311,12 +339,24 @@ impl Target {
         })
     }
 
+    /// Ports on which hosts connect.
+    fn ports(&self) -> Ports {
+        let config = &self.config;
+        Ports {
+            nvme: config.nvme_listeners().next().map(|listener| listener.port()),
+            iser: config.iscsi_portals().next().map(|portal| portal.port()),
+        }
+    }
+
     /// Says on stdout where hosts can connect: connections are accepted by now.
     fn announce(&self) {
         let mut lines = String::new();
         for listener in self.config.nvme_listeners() {
             // Writing to a string does not fail.
             let _ = writeln!(lines, "ready nvme rdma {listener}");
+        }
+        for portal in self.config.iscsi_portals() {
+            let _ = writeln!(lines, "ready iser {portal}");
         }
         let mut out = std::io::stdout().lock();
         if let Err(error) = out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
@@ -397,6 +437,8 @@ impl Target {
         if !notified.is_empty() {
             self.reactors.iter().for_each(|reactor| reactor.post(Message::ControllersChanged));
         }
+        self.targets.apply(iscsi_config(config, &volumes)).map_err(not_a_unit)?;
+        self.reactors.iter().for_each(|reactor| reactor.post(Message::Iscsi(Notice::Changed)));
         self.volumes = volumes;
         // Hosts reach these blocks no more; commands that are under way may.
         let mut wait = CUT_WAIT;
@@ -414,7 +456,9 @@ impl Target {
         self.reactors.iter().for_each(|reactor| reactor.post(Message::Drain));
         // Without a device there is nobody to wait for.
         let until = now() + if self.failure.is_reported() { Duration::ZERO } else { DRAIN };
-        while !self.registry.controllers().is_empty() && now() < until {
+        let connected =
+            |it: &Self| !it.registry.controllers().is_empty() || !it.targets.sessions().is_empty();
+        while connected(&self) && now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
         std::thread::sleep(GOODBYE);
@@ -452,7 +496,7 @@ fn make_reactor<P: Provider>(
     mut device: P,
     mail: Mailbox<Message>,
     acceptor: Option<Acceptor>,
-    registry: Arc<Registry>,
+    (registry, targets): (Arc<Registry>, Arc<IscsiRegistry>),
     peers: Vec<Postbox<Message>>,
     poll: config::Poll,
     core: Option<usize>,
@@ -472,45 +516,18 @@ fn make_reactor<P: Provider>(
     if serves_files {
         file_setup.prepare()?;
     }
-    let transport = Transport::new(device, engine, pool, registry, index, now())?;
-    let stats = Arc::clone(transport.stats());
+    let iser = Connections::new(targets, peers[index].clone())
+        .map_err(|error| ServeError::System("open the source of randomness".to_owned(), error))?;
+    let transport = Transport::new(device, engine, pool, registry, iser, index, now())?;
+    let (stats, iser) = (Arc::clone(transport.stats()), Arc::clone(transport.iser_stats()));
     let reactor = Reactor::new(index, transport, mail, peers, acceptor, poll, random_seed())
         .map_err(|errno| system("watch descriptors", errno))?;
-    let stats = ReactorStats { transport: stats, device: reactor.published() };
+    let stats = ReactorStats { transport: stats, iser, device: reactor.published() };
     Ok((reactor, Started { stats, file_setup }))
 }
 
 fn has_files(config: &Config) -> bool {
     config.volumes.iter().any(|volume| matches!(volume.backend, config::Backend::File { .. }))
-}
-
-fn volume_config(config: &Config, volume: &config::Volume, stop: &Stop) -> block::VolumeConfig {
-    let home = config.home(&volume.name).map_or("", |subsystem| subsystem.nqn.as_str());
-    let serial = volume.serial.as_ref().map(config::Serial::as_str);
-    let protection = volume.protection.map(|protection| block::Protection {
-        format: protection.format,
-        pi_type: protection.pi_type,
-        layout: match protection.layout {
-            config::Layout::Separate => block::Layout::Separate,
-            config::Layout::Interleaved => block::Layout::Interleaved,
-        },
-    });
-    let backend = match &volume.backend {
-        config::Backend::Memory { size } => block::BackendConfig::Memory { size: *size },
-        config::Backend::Null { size } => block::BackendConfig::Null { size: *size },
-        config::Backend::File { path, size } => {
-            block::BackendConfig::File { path: path.clone(), size: *size }
-        }
-    };
-    block::VolumeConfig {
-        name: volume.name.clone(),
-        identity: Identity::new(home, &volume.name, volume.uuid, serial),
-        block_size: volume.block_size,
-        protection,
-        read_only: volume.read_only,
-        backend,
-        stop: stop.clone(),
-    }
 }
 
 /// Refuses a volume in a file that one of these has.
@@ -528,23 +545,8 @@ fn is_in_file_of(open: &Volume, volume: &config::Volume) -> bool {
     matches!(&volume.backend, config::Backend::File { path, .. } if open.is_in(path))
 }
 
-fn nvme_config(config: &Config, volumes: &BTreeMap<String, Arc<Volume>>) -> NvmeConfig {
-    let subsystems = config.nvme.subsystems.iter().map(|subsystem| SubsystemConfig {
-        nqn: subsystem.nqn.as_str().to_owned(),
-        serial: subsystem.serial.as_str().to_owned(),
-        hosts: match &subsystem.hosts {
-            config::Hosts::Any => Hosts::Any,
-            config::Hosts::Listed(names) => {
-                Hosts::Listed(names.iter().map(|name| name.as_str().to_owned()).collect())
-            }
-        },
-        namespaces: subsystem
-            .namespaces
-            .iter()
-            .filter_map(|ns| Some((ns.nsid, Arc::clone(volumes.get(&ns.volume)?))))
-            .collect(),
-    });
-    NvmeConfig { listeners: config.nvme_listeners().collect(), subsystems: subsystems.collect() }
+fn not_a_unit((volume, error): (Arc<Volume>, MediumError)) -> ServeError {
+    ServeError::Unit { volume: volume.name().to_owned(), error }
 }
 
 /// Whether an open volume can be what another configuration says, at most with another size.

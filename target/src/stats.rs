@@ -6,15 +6,18 @@ use rwctx::device::provider::VerbsCounters;
 use rwctx::device::soft::Counters;
 use rwctx::device::soft::device::SoftCounters;
 
+use crate::iscsi::rdma::IserStats;
+use crate::iscsi::registry::Registry as IscsiRegistry;
 use crate::metrics::{Family, Source};
-use crate::nvmf::rdma::{Counter, Stats};
 use crate::nvmf::registry::Registry;
 use crate::reactor::{DeviceCounters, Published};
+use crate::transport::{Counter, Stats};
 
 /// A counter's name, help, labels and place.
 type Row<F> = (&'static str, &'static str, Labels, F);
 type Labels = &'static [(&'static str, &'static str)];
 type OfTransport = fn(&Stats) -> &Counter;
+type OfIser = fn(&IserStats) -> &Counter;
 type OfEndpoint = fn(&Counters) -> u64;
 type OfSockets = fn(&SoftCounters) -> u64;
 type OfVerbs = fn(&VerbsCounters) -> u64;
@@ -55,6 +58,34 @@ const COUNTERS: &[Row<OfTransport>] = &[
     }),
     ("intact_reactor_busy_rounds", "Rounds that found work.", &[], |s| &s.busy_rounds),
     ("intact_reactor_sleeps", "Times that a reactor slept.", &[], |s| &s.sleeps),
+];
+
+/// Those of iSCSI.
+const ISCSI: &[Row<OfIser>] = &[
+    ("intact_iscsi_commands", "Commands answered.", &[], |i| &i.commands),
+    ("intact_iscsi_failed_commands", "Commands answered with another status than GOOD.", &[], |i| {
+        &i.failed_commands
+    }),
+    ("intact_iscsi_aborted_commands", "Commands that were aborted.", &[], |i| &i.aborted_commands),
+    ("intact_iscsi_bytes", "Data moved.", &[("direction", "to_host")], |i| &i.bytes_to_host),
+    ("intact_iscsi_bytes", "Data moved.", &[("direction", "from_host")], |i| &i.bytes_from_host),
+    ("intact_iscsi_logins", "Sessions that began.", &[], |i| &i.logins),
+    ("intact_iscsi_failed_logins", "Logins that came to nothing.", &[], |i| &i.failed_logins),
+    ("intact_iscsi_refused_connections", "Connections refused for want of room.", &[], |i| {
+        &i.refused_connections
+    }),
+    (
+        "intact_iscsi_failed_sessions",
+        "Sessions closed for what their host sent, or did not answer.",
+        &[],
+        |i| &i.failed_sessions,
+    ),
+    ("intact_iscsi_failed_connections", "Connections closed because of an error.", &[], |i| {
+        &i.failed_connections
+    }),
+    ("intact_iscsi_stuck_connections", "Connections closed as their host took no data.", &[], |i| {
+        &i.stuck_connections
+    }),
 ];
 
 const DROPS: &str = "Datagrams dropped before any queue pair acted on them.";
@@ -188,21 +219,26 @@ const VERBS: &[Row<OfVerbs>] = &[
 pub struct ReactorStats {
     /// Of its queues and commands.
     pub transport: Arc<Stats>,
+    /// Of its iSCSI connections.
+    pub iser: Arc<IserStats>,
     /// Of its device.
     pub device: Arc<Published>,
 }
 
 /// Where metrics come from: the counters of each reactor, and who is connected.
 #[must_use]
-pub fn source(reactors: Vec<ReactorStats>, registry: Arc<Registry>) -> Source {
-    Arc::new(move || families(&reactors, &registry))
+pub fn source(reactors: Vec<ReactorStats>, registry: Arc<Registry>, targets: Arc<IscsiRegistry>) -> Source {
+    Arc::new(move || families(&reactors, &registry, &targets))
 }
 
-fn families(reactors: &[ReactorStats], registry: &Registry) -> Vec<Family> {
+fn families(reactors: &[ReactorStats], registry: &Registry, targets: &IscsiRegistry) -> Vec<Family> {
     let mut families: Vec<Family> = Vec::new();
     for (name, help, labels, counter) in COUNTERS {
         let values = reactors.iter().map(|reactor| counter(&reactor.transport).value());
         add(&mut families, name, help, labels, values);
+    }
+    for (name, help, labels, counter) in ISCSI {
+        add(&mut families, name, help, labels, reactors.iter().map(|reactor| counter(&reactor.iser).value()));
     }
     let devices: Vec<DeviceCounters> = reactors.iter().map(|reactor| reactor.device.counters()).collect();
     if devices.iter().any(|device| device.provider.verbs.is_some()) {
@@ -224,6 +260,12 @@ fn families(reactors: &[ReactorStats], registry: &Registry) -> Vec<Family> {
         queues = queues.with(&[("reactor", index.to_string().as_str())], stats.transport.queues.value());
     }
     families.push(queues);
+    let mut connections = Family::gauge("intact_iscsi_connections", "iSCSI connections open.");
+    for (index, stats) in reactors.iter().enumerate() {
+        let reactor = index.to_string();
+        connections = connections.with(&[("reactor", reactor.as_str())], stats.iser.connections.value());
+    }
+    families.push(connections);
     let mut regions = Family::gauge("intact_memory_regions", "Memory regions of the device.");
     for (index, device) in devices.iter().enumerate() {
         let soft = device.provider.soft.as_ref().map(|soft| soft.memory_regions.into());
@@ -241,6 +283,17 @@ fn families(reactors: &[ReactorStats], registry: &Registry) -> Vec<Family> {
         controllers = controllers.with(&[("subsystem", subsystem)], *count);
     }
     families.push(controllers);
+    let mut sessions =
+        Family::gauge("intact_iscsi_sessions", "Sessions, by target; those of discovery have none.");
+    let mut counts = std::collections::BTreeMap::new();
+    for session in targets.sessions() {
+        let target = session.target.map(|target| target.as_str().to_owned()).unwrap_or_default();
+        *counts.entry(target).or_insert(0_u64) += 1;
+    }
+    for (target, count) in &counts {
+        sessions = sessions.with(&[("target", target)], *count);
+    }
+    families.push(sessions);
     families
 }
 
@@ -320,6 +373,7 @@ mod tests {
         let soft = SoftCounters::default();
         let all = [
             ("s.", fields(&Stats::default())),
+            ("i.", fields(&IserStats::default())),
             ("c.", fields(&soft.endpoint)),
             ("c.rx.", fields(&soft.rx)),
             ("c.tx.", fields(&soft.tx)),
@@ -328,7 +382,10 @@ mod tests {
         for (of, names) in all {
             assert!(names.len() > 5, "{of}: {names:?}");
             for name in names {
-                assert!(shown(format!("{of}{name}")) || name == "queues", "no metric shows {of}{name}");
+                assert!(
+                    shown(format!("{of}{name}")) || name == "queues" || name == "connections",
+                    "no metric shows {of}{name}"
+                );
             }
         }
     }

@@ -14,10 +14,11 @@ fn every_file_of_configs_is_a_valid_configuration() {
         // Volumes' files need not exist on the machine that runs the test, nor be missing.
         let config = Config::parse(&text, &path, &|_| Ok(FileState::Regular));
         let config = config.unwrap_or_else(|errors| panic!("{errors}"));
-        assert!(!config.nvme.subsystems.is_empty(), "{} exports nothing", path.display());
+        let exports = config.nvme.subsystems.len() + config.iscsi.targets.len();
+        assert!(exports != 0, "{} exports nothing", path.display());
         loaded.push(path.file_name().expect("a file has a name").to_owned());
     }
-    for file in ["minimal.toml", "quickstart.toml", "linux-host.toml"] {
+    for file in ["minimal.toml", "quickstart.toml", "linux-host.toml", "iser.toml", "both.toml"] {
         assert!(loaded.iter().any(|name| name == file), "{file} is gone; was: {loaded:?}");
     }
 }

@@ -7,7 +7,9 @@
 mod device;
 mod error;
 mod files;
+mod iscsi;
 mod nqn;
+mod numbered;
 mod nvme;
 mod reactor;
 mod reader;
@@ -24,6 +26,7 @@ use toml::de::DeTable;
 pub use device::{Device, Integrity, Provider};
 pub use error::{ConfigError, ConfigErrors, Place};
 pub use files::{FileState, Probe, probe};
+pub use iscsi::{Iscsi, Target};
 pub use nqn::{DISCOVERY_NQN, NQN_MAX, Nqn, Serial};
 pub use nvme::{Hosts, NSID_MAX, Namespace, Nvme, Subsystem};
 pub use reactor::{Cores, Metrics, Poll, Reactor};
@@ -49,6 +52,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// `[nvme]`.
     pub nvme: Nvme,
+    /// `[iscsi]`.
+    pub iscsi: Iscsi,
     /// `[[volume]]`, in the order of the file.
     pub volumes: Vec<Volume>,
 }
@@ -99,15 +104,26 @@ impl Config {
         self.volumes.iter().find(|volume| volume.name == name)
     }
 
-    /// The subsystem whose name a volume's identity is derived from: the first that presents it.
+    /// The name that a volume's identity is derived from: of the first subsystem that presents it, or else of the first target.
     #[must_use]
-    pub fn home(&self, volume: &str) -> Option<&Subsystem> {
-        self.nvme.subsystems.iter().find(|subsystem| subsystem.namespaces.iter().any(|n| n.volume == volume))
+    pub fn home(&self, volume: &str) -> Option<&str> {
+        let subsystem = |subsystem: &&Subsystem| subsystem.namespaces.iter().any(|n| n.volume == volume);
+        let target = |target: &&Target| target.units.values().any(|name| name == volume);
+        let subsystem = self.nvme.subsystems.iter().find(subsystem).map(|subsystem| subsystem.nqn.as_str());
+        subsystem.or_else(|| self.iscsi.targets.iter().find(target).map(|target| target.iqn.as_str()))
     }
 
-    /// Addresses and ports that hosts connect to, in the order of the file.
+    /// Addresses and ports that NVMe hosts connect to, in the order of the file: none where all that is exported is by iSCSI.
     pub fn nvme_listeners(&self) -> impl Iterator<Item = SocketAddr> {
-        self.device.addresses.iter().map(|address| SocketAddr::new(*address, self.nvme.port))
+        let only_iscsi = self.nvme.subsystems.is_empty() && !self.iscsi.targets.is_empty();
+        let addresses = self.device.addresses.iter().filter(move |_| !only_iscsi);
+        addresses.map(|address| SocketAddr::new(*address, self.nvme.port))
+    }
+
+    /// Addresses and ports that iSCSI hosts connect to, in the order of the file: none where there is no target.
+    pub fn iscsi_portals(&self) -> impl Iterator<Item = SocketAddr> {
+        let addresses = self.device.addresses.iter().filter(|_| !self.iscsi.targets.is_empty());
+        addresses.map(|address| SocketAddr::new(*address, self.iscsi.port))
     }
 
     /// Keys that differ in `new` but are only read at start ([`Self::without_restart`]).
@@ -128,10 +144,16 @@ impl Config {
         let metrics = root.section("metrics").map(Metrics::read).unwrap_or_default();
         let volumes = volumes(&mut root, file.parent().unwrap_or_else(|| Path::new("")), probe);
         let nvme = root.section("nvme").map(|section| Nvme::read(section, &volumes)).unwrap_or_default();
-        root.not_yet("iscsi", "iSCSI and iSER");
+        let iscsi = root.section("iscsi").map(|section| Iscsi::read(section, &volumes)).unwrap_or_default();
+        if nvme.port == iscsi.port && !iscsi.targets.is_empty() && !nvme.subsystems.is_empty() {
+            root.report(format!(
+                "nvme.port and iscsi.port are both {}; they need ports of their own",
+                nvme.port
+            ));
+        }
         root.finish();
         let volumes = volumes.into_iter().map(volume::Draft::finish).collect();
-        Self { device, reactor, metrics, nvme, volumes }
+        Self { device, reactor, metrics, nvme, iscsi, volumes }
     }
 }
 

@@ -1,8 +1,9 @@
 //! `[nvme]`: the port, subsystems, their namespaces and who may connect.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::nqn::{Nqn, Serial};
+use super::numbered::Numbered;
 use super::reader::{Field, Section};
 use super::volume::{self, Volume};
 
@@ -158,46 +159,14 @@ fn host_names(list: Field<'_, Vec<Field<'_, &str>>>) -> Option<BTreeSet<Nqn>> {
 
 /// Reads the namespaces; those without a number get the lowest free ones, in their order.
 fn namespaces(sections: Vec<Section<'_, '_>>, volumes: &[volume::Draft<'_>]) -> Vec<Namespace> {
-    let mut numbered: BTreeMap<u32, String> = BTreeMap::new();
-    let mut unnumbered = Vec::new();
-    let mut used = BTreeSet::new();
-    for mut section in sections {
-        let volume = section.string("volume");
-        let volume = section.require(volume, "volume", "volume = \"disk0\"");
-        let nsid = section.integer("nsid", 1..=u64::from(NSID_MAX));
-        let wrong_nsid = nsid.is_none() && section.has("nsid");
-        if let Some(volume) = &volume {
-            if !volumes.iter().any(|known| known.name.value == volume.value) {
-                volume.report(match volumes.iter().map(|known| known.name.value).collect::<Vec<_>>() {
-                    names if names.is_empty() => {
-                        format!("there is no volume {:?}, nor any other", volume.value)
-                    }
-                    names => {
-                        format!("there is no volume {:?}; there are: {}", volume.value, names.join(", "))
-                    }
-                });
-            } else if !used.insert(volume.value) {
-                volume.report(format!("volume {:?} is a namespace of this subsystem already", volume.value));
-            }
-        }
-        if let Some(nsid) = &nsid {
-            let number = u32::try_from(nsid.value).unwrap_or(NSID_MAX);
-            let name = volume.as_ref().map_or("", |field| field.value).to_owned();
-            if numbered.insert(number, name).is_some() {
-                nsid.report(format!("namespace {number} exists already in this subsystem"));
-            }
-        } else if let Some(volume) = volume.filter(|_| !wrong_nsid) {
-            unnumbered.push(volume);
-        }
-        section.finish();
-    }
-    for volume in unnumbered {
-        match (1..=NSID_MAX).find(|nsid| !numbered.contains_key(nsid)) {
-            Some(nsid) => {
-                numbered.insert(nsid, volume.value.to_owned());
-            }
-            None => volume.report(format!("a subsystem has at most {NSID_MAX} namespaces")),
-        }
-    }
+    let numbered = Numbered {
+        key: "nsid",
+        one: "namespace",
+        as_one: "a namespace",
+        home: "subsystem",
+        numbers: 1..=NSID_MAX,
+        most: NSID_MAX as usize,
+    };
+    let numbered = numbered.read(sections, volumes, |_| None);
     numbered.into_iter().map(|(nsid, volume)| Namespace { nsid, volume }).collect()
 }

@@ -14,6 +14,18 @@ pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
     if old.nvme.port != new.nvme.port {
         keys.push("nvme.port".to_owned());
     }
+    if old.iscsi.port != new.iscsi.port {
+        keys.push("iscsi.port".to_owned());
+    }
+    let listens =
+        |config: &Config| [config.nvme_listeners().count() != 0, config.iscsi_portals().count() != 0];
+    for (key, (before, after)) in
+        ["nvme", "iscsi"].into_iter().zip(listens(old).into_iter().zip(listens(new)))
+    {
+        if before != after {
+            keys.push(format!("{key}: whether hosts can connect"));
+        }
+    }
     for subsystem in &new.nvme.subsystems {
         let before = old.nvme.subsystems.iter().find(|before| before.nqn == subsystem.nqn);
         if before.is_some_and(|before| before.serial != subsystem.serial) {
@@ -22,8 +34,7 @@ pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
     }
     for volume in &new.volumes {
         if let Some(before) = old.volume(&volume.name) {
-            let home = |config: &Config| config.home(&volume.name).map(|subsystem| subsystem.nqn.clone());
-            let moved = home(old) != home(new);
+            let moved = old.home(&volume.name) != new.home(&volume.name);
             keys.extend(
                 fixed(before, volume, moved).into_iter().map(|key| format!("volume {}: {key}", volume.name)),
             );
@@ -37,6 +48,7 @@ pub(super) fn without_differences(old: &Config, new: Config) -> Config {
     let Config { device, reactor, metrics, .. } = old.clone();
     let mut merged = Config { device, reactor, metrics, ..new };
     merged.nvme.port = old.nvme.port;
+    merged.iscsi.port = old.iscsi.port;
     for subsystem in &mut merged.nvme.subsystems {
         if let Some(before) = old.nvme.subsystems.iter().find(|before| before.nqn == subsystem.nqn) {
             subsystem.serial = before.serial.clone();

@@ -161,6 +161,63 @@ fn every_key_reaches_its_value() {
 }
 
 #[test]
+fn volumes_are_logical_units_beside_namespaces() {
+    let config = parse(
+        r#"
+        [iscsi]
+        port = 13260
+        [[volume]]
+        name = "a"
+        memory = "1MiB"
+        [[volume]]
+        name = "b"
+        memory = "1MiB"
+        protection = { type = 2 }
+        [[nvme.subsystem]]
+        nqn = "nqn.2026-11.io.intact:a"
+        allow_any_host = true
+        namespace = [{ volume = "a" }]
+        [[iscsi.target]]
+        iqn = "iqn.2026-11.io.intact:Both"
+        initiators = ["iqn.2026-11.org.example:host"]
+        chap = { user = "u", secret = "twelve bytes", mutual_user = "t", mutual_secret = "twelve others" }
+        lun = [{ volume = "b", lun = 0 }, { volume = "a" }]
+        [[iscsi.target]]
+        iqn = "eui.0123456789abcdef"
+        allow_any_initiator = true
+        "#,
+    )
+    .unwrap();
+    let [both, empty] = &config.iscsi.targets[..] else { panic!("two targets") };
+    assert_eq!(both.iqn.as_str(), "iqn.2026-11.io.intact:both");
+    let units: Vec<_> =
+        both.volumes(&config.volumes).map(|(lun, volume)| (lun, volume.name.as_str())).collect();
+    assert_eq!(units, [(0, "b"), (1, "a")]);
+    assert!(both.chap.as_ref().unwrap().is_mutual());
+    assert!(empty.chap.is_none() && empty.units.is_empty());
+    let portals: Vec<_> = config.iscsi_portals().map(|portal| portal.to_string()).collect();
+    assert_eq!(portals, ["127.0.0.1:13260"]);
+    assert_eq!(
+        (config.home("a"), config.home("b")),
+        (Some("nqn.2026-11.io.intact:a"), Some(both.iqn.as_str()))
+    );
+    assert!(!format!("{config:?}").contains("twelve"), "secrets are not shown");
+}
+
+#[test]
+fn what_only_targets_export_opens_no_port_for_nvme() {
+    let text = "[[iscsi.target]]\niqn = \"iqn.2026-11.io.intact:a\"\nallow_any_initiator = true\n";
+    let only = parse(text).unwrap();
+    assert_eq!((only.nvme_listeners().count(), only.iscsi_portals().count()), (0, 1));
+    let none = parse("").unwrap();
+    assert_eq!((none.nvme_listeners().count(), none.iscsi_portals().count()), (1, 0));
+    assert_eq!(
+        none.needs_restart(&only),
+        ["nvme: whether hosts can connect", "iscsi: whether hosts can connect"]
+    );
+}
+
+#[test]
 fn each_mistake_has_its_message_and_place() {
     let cases: &[(&str, &[&str])] = &[
         // Syntax.
@@ -273,7 +330,6 @@ fn each_mistake_has_its_message_and_place() {
             &["2:11: metrics.address: \"[::1]:0\" has port 0; give a port from 1 to 65535"],
         ),
         // iSCSI.
-        ("[iscsi]\nport = 3260\n", &["1:1: iscsi: not supported yet: iSCSI and iSER"]),
         // Volumes.
         ("[[volume]]\nmemory = \"1MiB\"\n", &["1:1: volume[0]: `name` is missing, such as name = \"disk0\""]),
         (
@@ -478,6 +534,19 @@ fn each_mistake_has_its_message_and_place() {
         ),
         // Namespaces.
         (
+            "[[volume]]\nname = \"w\"\nmemory = \"1MiB\"\nprotection = { type = 1, guard = \"crc64\" }\n[[iscsi.target]]\niqn = \"disk\"\nlun = [{ volume = \"w\", lun = 16384 }]\n[[iscsi.target]]\niqn = \"iqn.2026-11.io.intact:a\"\nallow_any_initiator = true\ninitiators = [\"iqn.2026-11.io.intact:h\"]\nchap = { user = \"\", secret = \"secret\", mutual_user = \"x\" }\n",
+            &[
+                "5:1: iscsi.target[0]: nobody may log in; give initiators = [\"iqn…\", …] or allow_any_initiator = true",
+                "6:7: iscsi.target[0].iqn: \"disk\" is no iSCSI name: it must look like iqn.2026-11.org.example:name, or be eui. or naa. with 16 or 32 digits",
+                "7:19: iscsi.target[0].lun[0].volume: volume \"w\" can't be a logical unit: a logical unit has tuples of 8 bytes with a CRC of 16 bits and no storage tag; the volume has others",
+                "7:30: iscsi.target[0].lun[0].lun: must be from 0 to 16383, and is 16384",
+                "11:14: iscsi.target[1].initiators: initiators are listed and allow_any_initiator is true; keep one of them",
+                "12:8: iscsi.target[1].chap: `mutual_secret` is missing, such as mutual_secret = \"…\", of 12 bytes at least",
+                "12:17: iscsi.target[1].chap.user: must have 1 to 255 bytes, none of them zero",
+                "12:30: iscsi.target[1].chap.secret: must have 12 to 255 bytes, and has 6",
+            ],
+        ),
+        (
             "[[nvme.subsystem]]\nnqn = \"nqn.2026-11.io.intact:a\"\nallow_any_host = true\nnamespace = [{ volume = \"a\" }, {}]\n",
             &[
                 "4:25: nvme.subsystem[0].namespace[0].volume: there is no volume \"a\", nor any other",
@@ -552,7 +621,7 @@ fn the_home_of_a_volume_is_the_first_subsystem_that_presents_it() {
          namespace = [{{ volume = \"disk0\" }}]\n[[volume]]\nname = \"spare\"\nmemory = 4096\n"
     );
     let config = parse(&two).unwrap();
-    assert_eq!(config.home("disk0").map(|home| home.nqn.as_str()), Some("nqn.2026-11.io.intact:disk0"));
+    assert_eq!(config.home("disk0"), Some("nqn.2026-11.io.intact:disk0"));
     assert_eq!(config.home("spare"), None);
 }
 

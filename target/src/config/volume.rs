@@ -27,7 +27,7 @@ pub struct Volume {
     pub protection: Option<Protection>,
     /// Refuses writes.
     pub read_only: bool,
-    /// Absent: derived from the name of its first subsystem ([`super::Config::home`]) and its own.
+    /// Absent: derived from the name of what presents it first ([`super::Config::home`]) and its own.
     pub uuid: Option<Uuid>,
     /// Absent: derived likewise.
     pub serial: Option<Serial>,
@@ -128,6 +128,16 @@ impl<'d> Draft<'d> {
     /// The volume.
     pub(super) fn finish(self) -> Volume {
         self.volume
+    }
+
+    /// How its blocks are protected.
+    pub(super) fn protection(&self) -> Option<&Protection> {
+        self.volume.protection.as_ref()
+    }
+
+    /// Bytes of data in a block.
+    pub(super) fn block_size(&self) -> u32 {
+        self.volume.block_size
     }
 
     /// The UUID, if one is configured.

@@ -1,7 +1,7 @@
 //! iSCSI over RDMA (iSER): wire formats, the login and the full feature phase.
 //!
-//! Sans-IO: nothing here has a socket, a clock or a thread. Nothing listens for it yet: the target serves NVMe over
-//! Fabrics only.
+//! Sans-IO: nothing here has a socket, a clock or a thread. Connections and the movement of data live beside this on an RDMA
+//! device ([`rdma`]) and feed it.
 
 pub mod chap;
 pub mod directory;
@@ -10,6 +10,8 @@ pub mod keys;
 pub mod login;
 pub mod name;
 pub mod outgoing;
+pub mod rdma;
+pub mod registry;
 pub mod session;
 pub mod sessions;
 pub mod text;

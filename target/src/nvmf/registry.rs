@@ -304,11 +304,3 @@ impl Entry {
             .collect()
     }
 }
-
-/// Addresses that one host can have at will count as one towards limits: those of an IPv6 network of 64 bits.
-pub(in crate::nvmf) fn peer_group(peer: IpAddr) -> IpAddr {
-    match peer {
-        IpAddr::V4(_) => peer,
-        IpAddr::V6(v6) => IpAddr::from((v6.to_bits() >> 64 << 64).to_be_bytes()),
-    }
-}

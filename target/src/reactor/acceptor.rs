@@ -11,8 +11,12 @@ use zerocopy::IntoBytes;
 
 use super::mailbox::Postbox;
 use super::{Message, OpenQueue, Opened, max_reads};
+use crate::iscsi::rdma::ConnectionRequest;
+use crate::iscsi::session::Invalidation;
+use crate::iscsi::wire::private_data::Abilities;
 use crate::log_limit::LogLimit;
 use crate::nvmf::wire::private_data::{AcceptData, QueueRequest, RejectData, RejectStatus};
+use crate::transport::Asked;
 
 /// Among which numbers of queue pairs are promised: none of special meaning.
 const PROMISED: std::ops::Range<u32> = 0x1000..0x00FF_0000;
@@ -26,11 +30,20 @@ pub struct QueueLimits {
     pub max_entries: u32,
 }
 
+/// Ports on which connections are accepted, by protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// NVMe's.
+    pub nvme: Option<u16>,
+    /// iSCSI's, over RDMA.
+    pub iser: Option<u16>,
+}
+
 /// Accepts connections and hands their queues out.
 #[derive(Debug)]
 pub struct Acceptor {
     limits: QueueLimits,
-    port: u16,
+    ports: Ports,
     connections: BTreeMap<CmId, Connection>,
     by_qpn: BTreeMap<Qpn, CmId>,
     next_reactor: usize,
@@ -42,7 +55,8 @@ pub struct Acceptor {
 /// A connection that was not released yet.
 #[derive(Debug)]
 struct Connection {
-    request: QueueRequest,
+    asked: Asked,
+    port: u16,
     depth: u8,
     /// Its queue, once made.
     queue: Option<(usize, Qpn)>,
@@ -54,13 +68,19 @@ struct Connection {
     over: bool,
 }
 
+impl Ports {
+    fn iter(self) -> impl Iterator<Item = u16> {
+        [self.nvme, self.iser].into_iter().flatten()
+    }
+}
+
 impl Acceptor {
-    /// An acceptor of connections to `port`.
+    /// An acceptor of connections to these ports.
     #[must_use]
-    pub fn new(limits: QueueLimits, port: u16, seed: u64) -> Self {
+    pub fn new(limits: QueueLimits, ports: Ports, seed: u64) -> Self {
         Self {
             limits,
-            port,
+            ports,
             connections: BTreeMap::new(),
             by_qpn: BTreeMap::new(),
             next_reactor: 0,
@@ -75,12 +95,12 @@ impl Acceptor {
     /// # Errors
     /// When somebody else listens on the port of an address.
     pub fn start_listening(&self, device: &mut impl Provider) -> io::Result<()> {
-        device.listen(self.port)
+        self.ports.iter().try_for_each(|port| device.listen(port))
     }
 
     /// Refuses new connections from now on.
     pub fn stop_listening(&self, device: &mut impl Provider) {
-        device.unlisten(self.port);
+        self.ports.iter().for_each(|port| device.unlisten(port));
     }
 
     /// Requests that were refused.
@@ -99,16 +119,16 @@ impl Acceptor {
             busy = true;
             match event {
                 CmEvent::ConnectRequest { id, local, remote, port, peer, private, doubtful } => {
-                    match self.admit(&private, peer.responder_resources) {
-                        Ok(request) => {
-                            let open = OpenQueue { id, request, local, port, remote, peer, promised: None };
+                    match self.admit(device, port, &private, peer.responder_resources) {
+                        Ok(asked) => {
+                            let open = OpenQueue { id, asked, local, port, remote, peer, promised: None };
                             self.open(now, device, reactors, open, doubtful);
                         }
                         Err(status) => {
                             self.log_limit
                                 .get_or_insert_with(|| LogLimit::new(now, "connections"))
                                 .log(now, || tracing::warn!(%remote, ?status, "connection refused"));
-                            self.reject(now, device, id, status);
+                            self.reject(now, device, id, port, status);
                         }
                     }
                 }
@@ -166,8 +186,8 @@ impl Acceptor {
                 if let Some(connection) = established {
                     connection.over = true;
                     self.disconnect(now, device, id);
-                } else if self.connections.remove(&id).is_some_and(|connection| !connection.over) {
-                    self.reject(now, device, id, status);
+                } else if let Some(connection) = self.connections.remove(&id).filter(|it| !it.over) {
+                    self.reject(now, device, id, connection.port, status);
                 }
             }
         }
@@ -189,13 +209,25 @@ impl Acceptor {
         }
     }
 
-    fn admit(&self, private: &[u8], responder_resources: u8) -> Result<QueueRequest, RejectStatus> {
-        let request = QueueRequest::parse(private, self.limits.max_qid, self.limits.max_entries)?;
+    fn admit(
+        &self,
+        device: &impl Provider,
+        port: u16,
+        private: &[u8],
+        responder_resources: u8,
+    ) -> Result<Asked, RejectStatus> {
+        let asked = if self.ports.iser == Some(port) {
+            let able = Abilities::parse(private).invalidate && device.caps().send_with_inv;
+            let invalidation = if able { Invalidation::Remote } else { Invalidation::No };
+            Asked::Iser(ConnectionRequest { invalidation })
+        } else {
+            Asked::Nvme(QueueRequest::parse(private, self.limits.max_qid, self.limits.max_entries)?)
+        };
         if responder_resources == 0 {
             // Writes would be impossible: they are RDMA READs of ours.
             return Err(RejectStatus::InvalidOrd);
         }
-        Ok(request)
+        Ok(asked)
     }
 
     /// Has a queue made, at once or, for a doubtful peer, once that is known to exist: then all that it gets at first is the
@@ -213,7 +245,8 @@ impl Acceptor {
         self.next_reactor = self.next_reactor.wrapping_add(1);
         let depth = open.peer.responder_resources.min(max_reads(device.caps()));
         let connection = Connection {
-            request: open.request,
+            asked: open.asked,
+            port: open.port,
             depth,
             queue: None,
             deferred: None,
@@ -237,15 +270,20 @@ impl Acceptor {
     /// Accepts a connection; `false` when it is over by now.
     fn accept(&self, now: Instant, device: &mut impl Provider, id: CmId, qpn: Qpn, rq_psn: u32) -> bool {
         let Some(connection) = self.connections.get(&id) else { return false };
-        let entries = u16::try_from(connection.request.host_send_entries).unwrap_or(u16::MAX);
-        let private = AcceptData::new(entries);
-        let params = AcceptParams {
-            qpn,
-            rq_psn,
-            responder_resources: 0,
-            initiator_depth: connection.depth,
-            private: private.as_bytes(),
+        let (nvme, iser);
+        let private = match connection.asked {
+            Asked::Nvme(request) => {
+                nvme = AcceptData::new(u16::try_from(request.host_send_entries).unwrap_or(u16::MAX));
+                nvme.as_bytes()
+            }
+            Asked::Iser(ConnectionRequest { invalidation }) => {
+                let invalidate = invalidation == Invalidation::Remote;
+                iser = Abilities { zero_based: false, invalidate }.emit();
+                iser.as_bytes()
+            }
         };
+        let params =
+            AcceptParams { qpn, rq_psn, responder_resources: 0, initiator_depth: connection.depth, private };
         device.accept(now, id, &params).is_ok()
     }
 
@@ -266,9 +304,19 @@ impl Acceptor {
         }
     }
 
-    fn reject(&mut self, now: Instant, device: &mut impl Provider, id: CmId, status: RejectStatus) {
+    fn reject(
+        &mut self,
+        now: Instant,
+        device: &mut impl Provider,
+        id: CmId,
+        port: u16,
+        status: RejectStatus,
+    ) {
         self.rejected += 1;
-        if let Err(error) = device.reject(now, id, RejectData::new(status).as_bytes()) {
+        let data = RejectData::new(status);
+        // iSCSI's reject says nothing.
+        let private = if self.ports.iser == Some(port) { &[][..] } else { data.as_bytes() };
+        if let Err(error) = device.reject(now, id, private) {
             tracing::debug!(%error, "refusing a connection that is over");
         }
     }

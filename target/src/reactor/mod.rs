@@ -22,8 +22,9 @@ use rwctx::device::{DeviceCaps, QpConnect, Qpn, RemoteAccess};
 use self::acceptor::Acceptor;
 use self::mailbox::{Mailbox, Postbox};
 use crate::config::Poll;
-use crate::nvmf::rdma::{Event, Transport};
-use crate::nvmf::wire::private_data::{QueueRequest, RejectStatus};
+use crate::iscsi::rdma::Notice;
+use crate::nvmf::wire::private_data::RejectStatus;
+use crate::transport::{Asked, Event, Transport};
 
 /// How long a reactor looks for work before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
@@ -64,6 +65,8 @@ pub enum Message {
     IoQueueConnected(u16),
     /// Controllers may have events for their hosts.
     ControllersChanged,
+    /// Something happened to iSCSI sessions or targets.
+    Iscsi(Notice),
     /// Finish the commands that are here, take no more, close all queues.
     Drain,
     /// End.
@@ -76,7 +79,7 @@ pub struct OpenQueue {
     /// The connection.
     pub id: CmId,
     /// What the host wants.
-    pub request: QueueRequest,
+    pub asked: Asked,
     /// Our address.
     pub local: IpAddr,
     /// Our port.
@@ -257,6 +260,7 @@ impl<P: Provider> Reactor<P> {
             Message::ControllerReset(cntlid) => self.transport.controller_reset(cntlid),
             Message::IoQueueConnected(cntlid) => self.transport.io_queue_connected(cntlid),
             Message::ControllersChanged => self.transport.controllers_changed(now),
+            Message::Iscsi(notice) => self.transport.notice(now, &notice),
             Message::Drain => {
                 self.draining = true;
                 self.transport.drain(now);
@@ -312,7 +316,7 @@ impl<P: Provider> Reactor<P> {
         } else {
             let local = SocketAddr::new(open.local, open.port);
             self.transport.device().number_next_qp(number);
-            let opened = self.transport.open_queue(open.request, local, open.remote, connect);
+            let opened = self.transport.open_queue(open.asked, local, open.remote, connect);
             self.transport.device().number_next_qp(None);
             opened.map(|qpn| (qpn, rq_psn))
         };
@@ -336,6 +340,11 @@ impl<P: Provider> Reactor<P> {
                 }
                 Event::IoQueueConnected(cntlid, reactor) => {
                     self.peers[reactor].post(Message::IoQueueConnected(cntlid));
+                }
+                Event::Iscsi(notice) => {
+                    for peer in &self.peers {
+                        peer.post(Message::Iscsi(notice.clone()));
+                    }
                 }
             }
         }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use rwctx::device::Device;
 use zerocopy::FromBytes;
 
-use super::core::Core;
 use super::exec::{Outcome, Work};
 use super::queue::Queue;
 use super::role::{IoRole, Role};
@@ -17,6 +16,7 @@ use crate::nvmf::wire::fabrics::{CONNECT_DATA_LEN, ConnectData};
 use crate::nvmf::wire::sqe::admin_opcode;
 use crate::nvmf::wire::status::Status;
 use crate::request::Kind;
+use crate::transport::core::Core;
 
 /// Bytes of Connect's data.
 const CONNECT_DATA: u32 = 1024;

@@ -9,16 +9,15 @@ use rwctx::qp::RwQp;
 use rwctx::segment::{PieceCursor, SegmentBuilder, SegmentCursor};
 
 use super::admin::{AdminWork, FabricsWork};
-use super::core::{Core, Token};
-use super::io::Buffers;
 use super::io::IoWork;
 use super::queue::{Post, Queue, Request};
-use crate::block::{BackendKind, IoDone, IoError, IoOp, Lock, Mode, RangeWait, Submit, Volume};
+use crate::block::{BackendKind, IoDone, IoError, IoOp, Mode, RangeWait, Submit, Volume};
 use crate::nvmf::command::{Command, DataPointer, MAX_SGL_DESCRIPTORS, QueueKind};
 use crate::nvmf::wire::sgl::SGL_DESCRIPTOR_LEN;
 use crate::nvmf::wire::sqe::{SQE_LEN, Sqe};
 use crate::nvmf::wire::status::Status;
 use crate::request::{Kind, Progress, Step};
+use crate::transport::core::{Buffers, Core, Locked, Token};
 
 /// What a request is about.
 #[derive(Debug)]
@@ -172,9 +171,7 @@ impl Queue {
                 Buffers::OverShare => {}
             }
         }
-        core.stats.buffer_waits.add(1);
-        self.share.waiting.set(self.share.waiting.get() + 1);
-        core.waiting_buffers.push_back(Token { queue: self.index, request: id });
+        core.wait_for_buffers(&self.share, Token { queue: self.index, request: id });
         Outcome::Wait
     }
 
@@ -264,29 +261,18 @@ impl Queue {
             return Outcome::Done;
         }
         let mode = if io.changes_medium() { Mode::Write } else { Mode::Read };
-        let Some(waker) = core.waker(io.volume()) else { return Outcome::Fail(Status::INTERNAL_ERROR) };
-        let (locks, blocks, token) =
-            (io.volume().locks(), u64::from(blocks), Token { queue: self.index, request: id });
-        if !self.share.may_wait() {
-            let Some(guard) = locks.try_lock(slba, blocks, mode) else {
-                core.park(&self.share, token);
-                return Outcome::Wait;
-            };
-            request.range = Some(guard);
-            return Outcome::Done;
-        }
-        match locks.lock(slba, blocks, mode, waker) {
-            Lock::Held(guard) => {
+        let token = Token { queue: self.index, request: id };
+        match core.lock(io.volume(), (slba, blocks), mode, &self.share, token) {
+            Locked::Held(guard) => {
                 request.range = Some(guard);
                 Outcome::Done
             }
-            Lock::Waiting(wait) => {
+            Locked::Waiting(wait) => {
                 request.range_wait = Some(wait);
-                core.stats.range_waits.add(1);
-                core.waiting_ranges.push(token);
-                self.share.waits();
                 Outcome::Wait
             }
+            Locked::Parked => Outcome::Wait,
+            Locked::Unusable => Outcome::Fail(Status::INTERNAL_ERROR),
         }
     }
 

@@ -3,21 +3,18 @@
 //! Data and tuples lie in two buffers whatever the wire's form is: RDMA gathers and scatters them block by block, so
 //! protected data is copied no more often than plain data.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use rwctx::device::{Device, SUM_PIECE};
-use rwctx::plan::{Direction, needs_mr};
+use rwctx::plan::Direction;
 use rwctx::wr::Sge;
-use t10pi::{Ahead, Field, PiMismatch, nvme};
+use t10pi::{Ahead, PiMismatch, nvme};
 use zerocopy::FromBytes;
 
-use super::core::{Core, Share, Token};
 use super::exec::{Outcome, Work};
 use super::queue::{Queue, Request};
 use super::role::Role;
-use super::wr_id::Posted;
 #[cfg(feature = "_fault")]
 use crate::block::fault::Moment;
 use crate::block::{Io, IoError, IoErrorKind, IoOp, PAGE, RangeGuard, Volume};
@@ -27,6 +24,10 @@ use crate::nvmf::validate::{BlockOp, BlockPlan, IoPlan, PiAction, WireForm, chec
 use crate::nvmf::wire::sqe::DsmRange;
 use crate::nvmf::wire::status::Status;
 use crate::request::Kind;
+use crate::transport::core::{Buffers, Core, Hop, Token};
+use crate::transport::in_place::InPlace;
+use crate::transport::share::Share;
+use crate::transport::wr_id::Posted;
 
 /// An I/O command under way.
 #[derive(Debug)]
@@ -49,52 +50,8 @@ pub(super) struct IoWork {
     doubt: Option<PiMismatch>,
 }
 
-/// A request's data in the medium's memory, which its range protects. The request has a buffer too, or the promise of one: it
-/// is used when somebody else wants the range before the host has the data.
-#[derive(Debug)]
-pub(super) struct InPlace {
-    sge: Sge,
-    /// How many requests of the queue have one.
-    count: Rc<Cell<u32>>,
-}
-
 /// Bytes of a command's data that are asked for ahead: behind them the processor sees by itself how it goes on.
 const AHEAD: u32 = 4096;
-
-impl InPlace {
-    fn new(sge: Sge, count: &Rc<Cell<u32>>) -> Self {
-        count.set(count.get() + 1);
-        Self { sge, count: Rc::clone(count) }
-    }
-}
-
-impl Drop for InPlace {
-    fn drop(&mut self) {
-        self.count.set(self.count.get() - 1);
-    }
-}
-
-/// What became of a try to get buffers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Buffers {
-    /// They are there.
-    Taken,
-    /// The pool has no room.
-    NoRoom,
-    /// The peer holds so much already that others come first.
-    OverShare,
-}
-
-/// Where a block was damaged, for the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hop {
-    /// In the host's memory: read twice, it failed the check twice. Also what came in a capsule, which comes once.
-    Host,
-    /// Between the host's memory and ours: what was read a second time passed the check that the first had failed.
-    Wire,
-    /// On the medium, or between it and our memory.
-    Media,
-}
 
 impl IoWork {
     fn new(namespace: Namespace, plan: IoPlan, opcode: u8) -> Self {
@@ -455,30 +412,7 @@ impl Queue {
         let lba = io.part.0 + mismatch.block;
         io.failed_lba = Some(lba);
         io.failed_on_medium = hop == Hop::Media;
-        let field = match mismatch.field {
-            Field::Guard => "guard",
-            Field::AppTag => "app_tag",
-            Field::StorageTag => "storage_tag",
-            Field::RefTag => "ref_tag",
-        };
-        let log = |hop| {
-            tracing::warn!(
-                volume = io.volume().name(),
-                lba,
-                field,
-                expected = format_args!("{:#x}", mismatch.expected),
-                actual = format_args!("{:#x}", mismatch.actual),
-                hop,
-                peer = %self.peer,
-                "protection information check failed"
-            );
-        };
-        match hop {
-            Hop::Host => core.warn_of_data(|| log("host")),
-            Hop::Wire => core.warn_of_data(|| log("wire")),
-            Hop::Media => core.warn_of_medium(|| log("media")),
-        }
-        core.stats.protection_error(mismatch.field);
+        core.protection_error(io.volume(), self.peer, lba, hop, mismatch);
         nvme::Status::from(mismatch.field).into()
     }
 
@@ -590,21 +524,7 @@ impl Request {
                 core.sges.extend([data, tuple]);
             }
         } else {
-            let sent = whole.length.min(self.send_length);
-            if sent == 0 {
-                return;
-            }
-            if !needs_mr(&core.caps, direction, sent.div_ceil(rwctx::mem::PAGE) as usize) {
-                core.sges.push(Sge { length: sent, ..whole });
-                return;
-            }
-            // Registrations are made of pages; buffers start at one.
-            let pages = (0..sent).step_by(rwctx::mem::PAGE as usize).map(|at| Sge {
-                addr: whole.addr + u64::from(at),
-                length: rwctx::mem::PAGE.min(sent - at),
-                ..whole
-            });
-            core.sges.extend(pages);
+            core.list_piece(Sge { length: whole.length.min(self.send_length), ..whole }, direction);
         }
     }
 

@@ -20,10 +20,7 @@ use rwctx::wc::Wc;
 use rwctx::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal};
 
 use super::capsules::Capsules;
-use super::core::{Charge, Core, Share, Token};
-use super::io::InPlace;
 use super::role::Role;
-use super::wr_id::Posted;
 use crate::block::{Buf, BufPin, Promise, RangeGuard, RangeWait};
 use crate::nvmf::command::{DataPointer, SglList};
 use crate::nvmf::wire::cqe::{Cqe, SQHD_DISABLED};
@@ -31,6 +28,10 @@ use crate::nvmf::wire::private_data::QueueRequest;
 use crate::nvmf::wire::sqe::admin_opcode;
 use crate::nvmf::wire::status::Status;
 use crate::request::{Progress, Step};
+use crate::transport::core::{Core, KEPT_SUMS, Token, slots};
+use crate::transport::in_place::InPlace;
+use crate::transport::share::{Charge, Share};
+use crate::transport::wr_id::Posted;
 
 use super::exec::Work;
 
@@ -45,9 +46,6 @@ const STUCK_CHECK: Duration = Duration::from_secs(1);
 /// Pieces of a transfer that a request's context keeps room for. Longer lists are rare (more than 512 blocks with their
 /// tuples); kept by every request of every queue they would be most of the process.
 const KEPT_SGES: usize = 1024;
-
-/// Checksums that a request keeps room for: of 128 KiB.
-pub(super) const KEPT_SUMS: usize = 32;
 
 /// A queue pair of a controller, or one that did not send Connect yet.
 #[derive(Debug)]
@@ -170,12 +168,6 @@ pub(super) struct Request {
     pub(super) error_logged: bool,
     pub(super) opcode: u8,
     pub(super) nsid: u32,
-}
-
-/// Requests of a queue of `entries` commands: a response may wait for its acknowledgement while its command's successor is
-/// already here.
-pub(super) fn slots(entries: u32) -> u32 {
-    entries * 2
 }
 
 impl SqHead {

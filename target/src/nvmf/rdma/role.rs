@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::exec::Work;
 use super::queue::Request;
-use super::stats::Stats;
 use crate::nvmf::controller::{Controller, CtrlShared};
 use crate::nvmf::subsystem::{NamespacesCache, Subsystem};
 use crate::nvmf::validate::{BlockOp, IoPlan};
 use crate::nvmf::wire::status::Status;
+use crate::transport::stats::Stats;
 
 /// What a queue is for.
 #[derive(Debug)]

@@ -5,10 +5,10 @@
 use rwctx::device::Device;
 use rwctx::plan::{Direction, needs_mr};
 
-use super::core::Core;
 use super::exec::Work;
 use super::queue::Request;
 use crate::nvmf::validate::{BlockOp, WireForm};
+use crate::transport::core::Core;
 
 impl Request {
     /// Whether its data comes over registrations, whose pages can't hold blocks and tuples in turn: then it comes to a buffer of

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use zerocopy::FromBytes;
 
-use super::{Entry, Registry, peer_group};
+use super::{Entry, Registry};
 use crate::nvmf::command::ConnectFields;
 use crate::nvmf::controller::{Controller, CtrlShared, HostIdentity};
 use crate::nvmf::discovery::DiscoveryView;
@@ -18,6 +18,7 @@ use crate::nvmf::wire::fabrics::{
 };
 use crate::nvmf::wire::private_data::QueueRequest;
 use crate::nvmf::wire::status::Status;
+use crate::transport::share::peer_group;
 
 /// CNTLID that asks for a new controller.
 const CNTLID_ANY: u16 = 0xffff;

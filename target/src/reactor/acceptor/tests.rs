@@ -151,7 +151,7 @@ impl World {
         let (post, mail) = mailbox().unwrap();
         let limits = QueueLimits { max_qid: 8, max_entries: 128 };
         Self {
-            acceptor: Acceptor::new(limits, 4420, 1),
+            acceptor: Acceptor::new(limits, Ports { nvme: Some(4420), iser: None }, 1),
             device: Stub {
                 null: NullDevice::new(Persona::Rxe.caps()),
                 events: VecDeque::new(),

@@ -4,7 +4,7 @@ use rwctx::wr::WrId;
 
 /// What a work request was posted for. Queue numbers fit 24 bits, slots 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Posted {
+pub(crate) enum Posted {
     /// A receive into this capsule slot.
     Receive {
         /// Queue index of the transport.
@@ -34,7 +34,7 @@ const RESPOND: u64 = 2;
 
 impl Posted {
     /// Packs it.
-    pub(super) fn wr_id(self) -> WrId {
+    pub(crate) fn wr_id(self) -> WrId {
         let (kind, queue, index) = match self {
             Self::Receive { queue, slot } => (RECEIVE, queue, slot),
             Self::Fetch { queue, request } => (FETCH, queue, request),
@@ -44,8 +44,14 @@ impl Posted {
         WrId(kind << 56 | u64::from(queue) << 32 | u64::from(index))
     }
 
+    /// The queue that it was posted to.
+    pub(crate) fn queue(self) -> u32 {
+        let (Self::Receive { queue, .. } | Self::Fetch { queue, .. } | Self::Respond { queue, .. }) = self;
+        queue
+    }
+
     /// Unpacks it; `None` for a value that [`Self::wr_id`] never made.
-    pub(super) fn parse(wr_id: WrId) -> Option<Self> {
+    pub(crate) fn parse(wr_id: WrId) -> Option<Self> {
         let queue = u32::try_from(wr_id.0 >> 32 & 0xff_ffff).ok()?;
         let index = u32::try_from(wr_id.0 & 0xffff_ffff).ok()?;
         match wr_id.0 >> 56 {

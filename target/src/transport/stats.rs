@@ -79,7 +79,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(super) fn protection_error(&self, field: Field) {
+    pub(crate) fn protection_error(&self, field: Field) {
         match field {
             Field::Guard => self.guard_errors.add(1),
             Field::AppTag => self.app_tag_errors.add(1),

@@ -1,6 +1,5 @@
-//! What all queues of a reactor share: the device, the engine, buffers, and lists of who waits for what.
+//! What all queues of a reactor share, whichever their protocol: the device, the engine, buffers, and lists of who waits for what.
 
-use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -9,31 +8,74 @@ use std::time::{Duration, Instant};
 
 use rwctx::device::{Device, DeviceCaps, DeviceError};
 use rwctx::mem::{Access, Lkey, Mr, Pd, Region};
-use rwctx::plan;
+use rwctx::plan::{self, Direction, needs_mr};
 use rwctx::segment::CtxCache;
 use rwctx::wr::Sge;
-use t10pi::Ahead;
+use t10pi::{Ahead, Field, PiMismatch};
 
-use super::queue::{KEPT_SUMS, slots};
+use super::Event;
+use super::share::{Share, peer_group};
 use super::stats::Stats;
-use crate::block::{BufPool, Engine, PAGE, Volume, WakerId};
+use crate::block::{Buf, BufPool, Engine, Lock, Mode, PAGE, RangeGuard, RangeWait, Volume, WakerId};
 use crate::log_limit::LogLimit;
 use crate::nvmf::command::MAX_SGL_DESCRIPTORS;
-use crate::nvmf::registry::{Registry, peer_group};
+use crate::nvmf::registry::Registry;
+
+/// The bit that the numbers of iSCSI connections have, and those of NVMe queues have not. Numbers of queues have 24 bits.
+pub(crate) const ISER: u32 = 1 << 23;
+
+/// Whose a queue of this number is.
+pub(crate) fn is_iser(queue: u32) -> bool {
+    queue & ISER != 0
+}
+
+/// What became of a try to get buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Buffers {
+    /// They are there.
+    Taken,
+    /// The pool has no room.
+    NoRoom,
+    /// The peer holds so much already that others come first.
+    OverShare,
+}
+
+/// Where a block was damaged, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hop {
+    /// In the host's memory: read twice, it failed the check twice. Also what came along with a command, which comes once.
+    Host,
+    /// Between the host's memory and ours: what was read a second time passed the check that the first had failed.
+    Wire,
+    /// On the medium, or between it and our memory.
+    Media,
+}
+
+/// What became of a request for blocks.
+pub(crate) enum Locked {
+    /// They are held.
+    Held(RangeGuard),
+    /// The request waits, and is tried again when they may be free.
+    Waiting(RangeWait),
+    /// It waits until fewer requests of its peer do, and asks again then.
+    Parked,
+    /// This reactor can't use the volume.
+    Unusable,
+}
 
 /// A request by queue and slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Token {
-    pub(super) queue: u32,
-    pub(super) request: u32,
+pub(crate) struct Token {
+    pub(crate) queue: u32,
+    pub(crate) request: u32,
 }
 
 impl Token {
-    pub(super) fn pack(self) -> u64 {
+    pub(crate) fn pack(self) -> u64 {
         u64::from(self.queue) << 32 | u64::from(self.request)
     }
 
-    pub(super) fn unpack(token: u64) -> Self {
+    pub(crate) fn unpack(token: u64) -> Self {
         let [queue, request] =
             [token >> 32, token & 0xffff_ffff].map(|half| u32::try_from(half).expect("32 bits"));
         Self { queue, request }
@@ -42,28 +84,28 @@ impl Token {
 
 /// Shared parts of a reactor's transport.
 #[derive(Debug)]
-pub(super) struct Core<D: Device> {
-    pub(super) device: D,
-    pub(super) pd: Pd,
-    pub(super) caps: DeviceCaps,
-    pub(super) engine: Engine,
-    pub(super) pool: BufPool,
+pub(crate) struct Core<D: Device> {
+    pub(crate) device: D,
+    pub(crate) pd: Pd,
+    pub(crate) caps: DeviceCaps,
+    pub(crate) engine: Engine,
+    pub(crate) pool: BufPool,
     pool_mr: Mr,
-    pub(super) registry: Arc<Registry>,
+    pub(crate) registry: Arc<Registry>,
     /// This reactor's number.
-    pub(super) reactor: usize,
+    pub(crate) reactor: usize,
     /// Time of this round of the reactor.
-    pub(super) now: Instant,
+    pub(crate) now: Instant,
     /// Bytes of in-capsule data that I/O queues take.
-    pub(super) in_capsule_data: u32,
+    pub(crate) in_capsule_data: u32,
     /// Bytes of data (without metadata) that a command moves at most.
-    pub(super) max_transfer: u32,
+    pub(crate) max_transfer: u32,
     /// Volumes that this reactor met, by their numbers.
     volumes: Vec<Option<Known>>,
     /// Requests that wait for a buffer, in order.
-    pub(super) waiting_buffers: VecDeque<Token>,
+    pub(crate) waiting_buffers: VecDeque<Token>,
     /// The first of those who wait did not find room: nobody overtakes it, or a large transfer would never find any.
-    pub(super) room_wanted: bool,
+    pub(crate) room_wanted: bool,
     /// What each peer holds of the buffers.
     shares: Vec<(IpAddr, Rc<Share>)>,
     log_limit: LogLimit,
@@ -72,45 +114,57 @@ pub(super) struct Core<D: Device> {
     /// Apart, so that what hosts do wrong hides no failing medium.
     media_log_limit: LogLimit,
     /// Requests that wait for a range: of each peer [`RANGE_WAITS`] at most, for all are looked at whenever a range is let go.
-    pub(super) waiting_ranges: Vec<Token>,
+    pub(crate) waiting_ranges: Vec<Token>,
     /// Peers with more of them.
     parked: VecDeque<Rc<Share>>,
     /// Some of those may be looked at though nothing woke this reactor.
-    pub(super) unpark: bool,
+    pub(crate) unpark: bool,
     /// Requests that found the engine full, in order: of memory, and of files, for which it has places of their own.
-    pub(super) waiting_engine: [VecDeque<Token>; 2],
+    pub(crate) waiting_engine: [VecDeque<Token>; 2],
+    /// Requests that go on in the next round: they have parts, each of which is work.
+    pub(crate) next_round: VecDeque<Token>,
     /// Requests that go on at the end of the round, and where their medium's data begins.
-    pub(super) prefetched: Vec<(Token, Ahead)>,
+    pub(crate) prefetched: Vec<(Token, Ahead)>,
     /// The data that is looked at next.
-    pub(super) ahead: Ahead,
+    pub(crate) ahead: Ahead,
     /// Bytes of data that were checked in this round.
-    pub(super) checked_bytes: usize,
+    pub(crate) checked_bytes: usize,
     /// Checksums of the data that is being checked; a request takes them.
-    pub(super) sums: Vec<u32>,
+    pub(crate) sums: Vec<u32>,
     /// Requests whose response goes out with this round's batch.
-    pub(super) responses: Vec<Token>,
+    pub(crate) responses: Vec<Token>,
+    /// What others are to be told or to do.
+    pub(crate) events: Vec<Event>,
     /// Controllers that were reset: their I/O queues are to be closed.
-    pub(super) resets: Vec<u16>,
+    pub(crate) resets: Vec<u16>,
     /// I/O queues that were connected: controller, and the reactor of its admin queue.
-    pub(super) io_connected: Vec<(u16, usize)>,
+    pub(crate) io_connected: Vec<(u16, usize)>,
     /// Queues to close at the end of this round.
-    pub(super) closing: Vec<u32>,
+    pub(crate) closing: Vec<u32>,
     /// Tuples of a read whose host does not get them, between two steps of one request.
-    pub(super) tuples: Vec<u8>,
+    pub(crate) tuples: Vec<u8>,
+    /// Reused for messages, between two steps.
+    pub(crate) message: Vec<u8>,
     /// Reused for scatter lists.
-    pub(super) sges: Vec<Sge>,
+    pub(crate) sges: Vec<Sge>,
     /// Contexts of commands whose data is in several pieces.
-    pub(super) contexts: CtxCache,
-    pub(super) stats: Arc<Stats>,
+    pub(crate) contexts: CtxCache,
+    pub(crate) stats: Arc<Stats>,
+}
+
+/// Requests of a queue of `entries` commands: a response may wait for its acknowledgement while its command's successor is
+/// already here.
+pub(crate) fn slots(entries: u32) -> u32 {
+    entries * 2
 }
 
 /// What a queue pair has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct QueueSize {
+pub(crate) struct QueueSize {
     /// Send-queue entries beside those of contexts.
-    pub(super) own: u32,
+    pub(crate) own: u32,
     /// Contexts, each with a registration if the device's contexts use some.
-    pub(super) ctxs: u32,
+    pub(crate) ctxs: u32,
 }
 
 /// A volume that this reactor met.
@@ -130,20 +184,20 @@ struct Known {
 /// Bytes of the longest tuple; where tuples are dropped, metadata is nothing else.
 const LONGEST_TUPLE: usize = 16;
 
+/// Checksums that a request keeps room for: of 128 KiB.
+pub(crate) const KEPT_SUMS: usize = 32;
+
 /// Contexts for pieces of commands, and pieces of our memory of each, that are kept for the next ones: 32 MiB at most.
 const KEPT_CONTEXTS: usize = 1024;
 const KEPT_BVECS: usize = 1024;
 /// Bytes of the longest metadata of a block.
 const LONGEST_METADATA: usize = 128;
 
-/// Requests of a peer that wait for ranges at once.
-const RANGE_WAITS: u32 = 64;
-
 /// How long reads of a volume are copied after somebody had to wait for one in place.
 const COPY_AFTER_CONFLICT: Duration = Duration::from_millis(10);
 
 impl<D: Device> Core<D> {
-    pub(super) fn new(
+    pub(crate) fn new(
         mut device: D,
         engine: Engine,
         pool: BufPool,
@@ -180,15 +234,18 @@ impl<D: Device> Core<D> {
             parked: VecDeque::new(),
             unpark: false,
             waiting_engine: [(); 2].map(|()| VecDeque::with_capacity(1024)),
+            next_round: VecDeque::with_capacity(1024),
             prefetched: Vec::with_capacity(1024),
             ahead: Ahead::UNKNOWN,
             checked_bytes: 0,
             sums: Vec::with_capacity(KEPT_SUMS),
             responses: Vec::with_capacity(1024),
+            events: Vec::new(),
             resets: Vec::new(),
             io_connected: Vec::new(),
             closing: Vec::new(),
             tuples,
+            message: Vec::with_capacity(16 << 10),
             sges: Vec::with_capacity(1024),
             contexts: CtxCache::new(KEPT_BVECS, KEPT_CONTEXTS),
             stats: Arc::default(),
@@ -196,12 +253,72 @@ impl<D: Device> Core<D> {
     }
 
     /// A piece of a pool buffer at `addr` as the device names it.
-    pub(super) fn sge(&self, addr: u64, length: u32) -> Sge {
+    pub(crate) fn sge(&self, addr: u64, length: u32) -> Sge {
         Sge { addr, length, lkey: self.pool_mr.lkey }
     }
 
+    /// Adds the first `length` bytes of a pool buffer to the list of pieces: as one, or where the device registers what it
+    /// moves in `direction`, as pages.
+    pub(crate) fn list(&mut self, buf: &Buf, length: u32, direction: Direction) {
+        let whole = self.sge(buf.addr(), length);
+        self.list_piece(whole, direction);
+    }
+
+    /// The same of memory that starts at a page.
+    pub(crate) fn list_piece(&mut self, whole: Sge, direction: Direction) {
+        const PAGE: u32 = rwctx::mem::PAGE;
+        if whole.length == 0 {
+            return;
+        }
+        if !needs_mr(&self.caps, direction, whole.length.div_ceil(PAGE) as usize) {
+            return self.sges.push(whole);
+        }
+        // Registrations are made of pages.
+        let pages = (0..whole.length).step_by(PAGE as usize).map(|at| Sge {
+            addr: whole.addr + u64::from(at),
+            length: PAGE.min(whole.length - at),
+            ..whole
+        });
+        self.sges.extend(pages);
+    }
+
+    /// Logs and counts a failed check of protection information.
+    pub(crate) fn protection_error(
+        &mut self,
+        volume: &Volume,
+        peer: IpAddr,
+        lba: u64,
+        hop: Hop,
+        mismatch: &PiMismatch,
+    ) {
+        let field = match mismatch.field {
+            Field::Guard => "guard",
+            Field::AppTag => "app_tag",
+            Field::StorageTag => "storage_tag",
+            Field::RefTag => "ref_tag",
+        };
+        let log = |hop| {
+            tracing::warn!(
+                volume = volume.name(),
+                lba,
+                field,
+                expected = format_args!("{:#x}", mismatch.expected),
+                actual = format_args!("{:#x}", mismatch.actual),
+                hop,
+                %peer,
+                "protection information check failed"
+            );
+        };
+        match hop {
+            Hop::Host => self.warn_of_data(|| log("host")),
+            Hop::Wire => self.warn_of_data(|| log("wire")),
+            Hop::Media => self.warn_of_medium(|| log("media")),
+        }
+        self.stats.protection_error(mismatch.field);
+    }
+
     /// How a queue pair for `entries` commands is sized.
-    pub(super) fn queue_size(&self, entries: u32) -> QueueSize {
+    pub(crate) fn queue_size(&self, entries: u32) -> QueueSize {
         // Data and tuple of each block in turn, of the smallest blocks. Where the data is in several pieces of the host's memory,
         // each of them may cut one of ours, and has a last entry that is not full.
         let pieces = u32::try_from(MAX_SGL_DESCRIPTORS).expect("a few");
@@ -224,7 +341,7 @@ impl<D: Device> Core<D> {
 
     /// This reactor's name towards a volume's locks; none when this reactor can't use the volume. Makes the volume known to
     /// the engine at its first use.
-    pub(super) fn waker(&mut self, volume: &Arc<Volume>) -> Option<WakerId> {
+    pub(crate) fn waker(&mut self, volume: &Arc<Volume>) -> Option<WakerId> {
         self.known(volume).waker
     }
 
@@ -261,7 +378,7 @@ impl<D: Device> Core<D> {
     }
 
     /// Lets go of volumes that are gone, and of their memory.
-    pub(super) fn forget_volumes(&mut self) {
+    pub(crate) fn forget_volumes(&mut self) {
         for known in &mut self.volumes {
             if let Some(gone) = known.take_if(|known| known.volume.strong_count() == 0) {
                 gone.forget(&mut self.device);
@@ -272,7 +389,7 @@ impl<D: Device> Core<D> {
     /// The memory of blocks that can be sent from where they lie: in memory, in one piece, by a device that can let go of them
     /// when somebody else wants them, and nobody did lately. Registers the memory at its first use. It stays where it is as
     /// long as the volume exists.
-    pub(super) fn memory_of(&mut self, volume: &Arc<Volume>, slba: u64, blocks: u32) -> Option<Sge> {
+    pub(crate) fn memory_of(&mut self, volume: &Arc<Volume>, slba: u64, blocks: u32) -> Option<Sge> {
         // What is sent over a registration can't be replaced.
         if !self.caps.replace_source || self.caps.force_mr {
             return None;
@@ -310,14 +427,14 @@ impl<D: Device> Core<D> {
     }
 
     /// Somebody waited for blocks that were being sent from where they lie.
-    pub(super) fn note_conflict(&mut self, volume: &Arc<Volume>) {
+    pub(crate) fn note_conflict(&mut self, volume: &Arc<Volume>) {
         self.stats.in_place_conflicts.add(1);
         let until = self.now + COPY_AFTER_CONFLICT;
         self.known(volume).copy_until = Some(until);
     }
 
     /// The share of the buffers of a peer, which all of its queues have together.
-    pub(super) fn share(&mut self, peer: IpAddr) -> Rc<Share> {
+    pub(crate) fn share(&mut self, peer: IpAddr) -> Rc<Share> {
         let peer = peer_group(peer);
         self.shares.retain(|(_, share)| Rc::strong_count(share) > 1);
         if let Some((_, share)) = self.shares.iter().find(|(known, _)| *known == peer) {
@@ -329,36 +446,72 @@ impl<D: Device> Core<D> {
     }
 
     /// Logs what peers can cause at will, not more often than a few times a second.
-    pub(super) fn warn(&mut self, log: impl FnOnce()) {
+    pub(crate) fn warn(&mut self, log: impl FnOnce()) {
         self.log_limit.log(self.now, log);
     }
 
     /// Logs that data of a peer failed a check, within a limit of its own.
-    pub(super) fn warn_of_data(&mut self, log: impl FnOnce()) {
+    pub(crate) fn warn_of_data(&mut self, log: impl FnOnce()) {
         self.data_log_limit.log(self.now, log);
     }
 
     /// The same of what volumes do, which peers can cause, too: they need only read a bad block again.
-    pub(super) fn warn_of_medium(&mut self, log: impl FnOnce()) {
+    pub(crate) fn warn_of_medium(&mut self, log: impl FnOnce()) {
         self.media_log_limit.log(self.now, log);
     }
 
     /// Says which log lines were left out.
-    pub(super) fn settle_log(&mut self) {
+    pub(crate) fn settle_log(&mut self) {
         self.log_limit.settle(self.now);
         self.data_log_limit.settle(self.now);
         self.media_log_limit.settle(self.now);
     }
 
     /// The queue failed or its peer misbehaved: it is closed when this round's events are done.
-    pub(super) fn close_later(&mut self, queue: u32) {
+    pub(crate) fn close_later(&mut self, queue: u32) {
         if !self.closing.contains(&queue) {
             self.closing.push(queue);
         }
     }
 
+    /// A request waits for buffers, behind others.
+    pub(crate) fn wait_for_buffers(&mut self, share: &Share, token: Token) {
+        self.stats.buffer_waits.add(1);
+        share.waiting.set(share.waiting.get() + 1);
+        self.waiting_buffers.push_back(token);
+    }
+
+    /// Holds blocks of a volume for a request, or has it wait for them.
+    pub(crate) fn lock(
+        &mut self,
+        volume: &Arc<Volume>,
+        (slba, blocks): (u64, u32),
+        mode: Mode,
+        share: &Rc<Share>,
+        token: Token,
+    ) -> Locked {
+        let Some(waker) = self.waker(volume) else { return Locked::Unusable };
+        let (locks, blocks) = (volume.locks(), u64::from(blocks));
+        if !share.may_wait() {
+            let Some(guard) = locks.try_lock(slba, blocks, mode) else {
+                self.park(share, token);
+                return Locked::Parked;
+            };
+            return Locked::Held(guard);
+        }
+        match locks.lock(slba, blocks, mode, waker) {
+            Lock::Held(guard) => Locked::Held(guard),
+            Lock::Waiting(wait) => {
+                self.stats.range_waits.add(1);
+                self.waiting_ranges.push(token);
+                share.waits();
+                Locked::Waiting(wait)
+            }
+        }
+    }
+
     /// A request is to wait for a range when fewer of its peer do.
-    pub(super) fn park(&mut self, share: &Rc<Share>, token: Token) {
+    pub(crate) fn park(&mut self, share: &Rc<Share>, token: Token) {
         share.parked.borrow_mut().push_back(token);
         if !share.is_listed.replace(true) {
             self.parked.push_back(Rc::clone(share));
@@ -366,7 +519,7 @@ impl<D: Device> Core<D> {
     }
 
     /// A request that was parked and may wait now. Call it until it gives none.
-    pub(super) fn unpark(&mut self) -> Option<Token> {
+    pub(crate) fn unpark(&mut self) -> Option<Token> {
         for _ in 0..self.parked.len() {
             let share = self.parked.pop_front()?;
             let token = if share.may_wait() { share.parked.borrow_mut().pop_front() } else { None };
@@ -382,8 +535,29 @@ impl<D: Device> Core<D> {
         None
     }
 
+    /// Forgets what one request waits for. What it holds of a range's table is its own to drop.
+    pub(crate) fn forget_request(&mut self, token: Token, share: &Share) {
+        let before = self.waiting_buffers.len();
+        self.waiting_buffers.retain(|waiting| *waiting != token);
+        if self.waiting_buffers.len() < before {
+            share.waiting.set(share.waiting.get().saturating_sub(1));
+        }
+        let before = self.waiting_ranges.len();
+        self.waiting_ranges.retain(|waiting| *waiting != token);
+        if self.waiting_ranges.len() < before {
+            share.has_waited();
+            self.unpark |= !share.parked.borrow().is_empty();
+        }
+        share.parked.borrow_mut().retain(|waiting| *waiting != token);
+        for waiting in &mut self.waiting_engine {
+            waiting.retain(|waiting| *waiting != token);
+        }
+        self.next_round.retain(|waiting| *waiting != token);
+        self.prefetched.retain(|(waiting, _)| *waiting != token);
+    }
+
     /// Forgets everything that a queue's requests wait for. Returns how many waited for a buffer.
-    pub(super) fn forget_waiters(&mut self, queue: u32, share: &Share) -> u32 {
+    pub(crate) fn forget_waiters(&mut self, queue: u32, share: &Share) -> u32 {
         let before = self.waiting_buffers.len();
         self.waiting_buffers.retain(|token| token.queue != queue);
         let waited = before - self.waiting_buffers.len();
@@ -397,6 +571,7 @@ impl<D: Device> Core<D> {
         for waiting in &mut self.waiting_engine {
             waiting.retain(|token| token.queue != queue);
         }
+        self.next_round.retain(|token| token.queue != queue);
         self.prefetched.retain(|(token, _)| token.queue != queue);
         self.responses.retain(|token| token.queue != queue);
         u32::try_from(waited).expect("at most the requests of one queue")
@@ -409,86 +584,5 @@ impl Known {
             // It was registered here, and only here it is given up.
             let _ = device.dereg_mr(mr.id);
         }
-    }
-}
-
-/// Bytes of the reactor's buffers that a peer's requests hold.
-///
-/// A peer may hold as much as it leaves free. One that does not take its data can so keep half of the buffers from
-/// others, two can keep two thirds, and nobody can keep all.
-#[derive(Debug, Default)]
-pub(super) struct Share {
-    held: Cell<usize>,
-    /// Requests of the peer that wait for a buffer.
-    pub(super) waiting: Cell<u32>,
-    /// The last round of tries in which one of them would have exceeded the share.
-    pub(super) passed_over: Cell<u64>,
-    /// Requests of the peer that wait for a range.
-    range_waits: Cell<u32>,
-    /// Those that are to wait for one when others have theirs, in order.
-    parked: RefCell<VecDeque<Token>>,
-    /// Whether it is among those with parked requests.
-    is_listed: Cell<bool>,
-}
-
-/// A request's part of its peer's [`Share`], given back when dropped.
-#[derive(Debug)]
-pub(super) struct Charge {
-    share: Rc<Share>,
-    bytes: usize,
-}
-
-impl Share {
-    /// Whether the peer may hold `bytes` more, of a pool with `free` bytes left.
-    pub(super) fn allows(&self, bytes: usize, free: usize) -> bool {
-        self.held.get() == 0 || self.held.get() + bytes <= free
-    }
-
-    /// Whether one more of the peer's requests may wait for a range.
-    pub(super) fn may_wait(&self) -> bool {
-        self.range_waits.get() < RANGE_WAITS
-    }
-
-    /// One of them waits for a range.
-    pub(super) fn waits(&self) {
-        self.range_waits.set(self.range_waits.get() + 1);
-    }
-
-    /// One of them has waited for a range.
-    pub(super) fn has_waited(&self) {
-        self.range_waits.set(self.range_waits.get() - 1);
-    }
-
-    /// Holds `bytes` more.
-    pub(super) fn charge(self: &Rc<Self>, bytes: usize) -> Charge {
-        self.held.set(self.held.get() + bytes);
-        Charge { share: Rc::clone(self), bytes }
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.share.held.set(self.share.held.get() - self.bytes);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_peer_may_hold_as_much_as_it_leaves_to_others() {
-        let share = Rc::new(Share::default());
-        let mut charges = Vec::new();
-        let mut free = 100;
-        while share.allows(10, free) {
-            charges.push(share.charge(10));
-            free -= 10;
-        }
-        assert_eq!(free, 50);
-        let other = Rc::new(Share::default());
-        assert!(other.allows(50, free), "who holds nothing may have all that is left");
-        charges.pop();
-        assert!(share.allows(10, free + 10));
     }
 }
