@@ -8,10 +8,12 @@
 use sha2::{Digest, Sha256};
 use std::{
     collections::BTreeSet,
+    fmt,
     time::{Duration, Instant},
 };
 
 use crate::{
+    iscsi,
     net::Network,
     vm::{Vm, VmConfig},
 };
@@ -50,10 +52,44 @@ pub struct Protected {
     pub guard_bits: u8,
 }
 
+/// A block device of a host, as its scripts name it.
+#[derive(Debug, Clone, Copy)]
+pub enum BlockDevice {
+    /// Of an NVMe namespace: its number.
+    Namespace(u32),
+    /// Of a SCSI logical unit: its number.
+    Unit(u32),
+}
+
+impl From<u32> for BlockDevice {
+    fn from(nsid: u32) -> Self {
+        Self::Namespace(nsid)
+    }
+}
+
+impl BlockDevice {
+    /// What the names of checks have for it.
+    fn label(self) -> String {
+        match self {
+            Self::Namespace(nsid) => format!("n{nsid}"),
+            Self::Unit(lun) => format!("lun{lun}"),
+        }
+    }
+}
+
+impl fmt::Display for BlockDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Namespace(nsid) => write!(f, "{nsid}"),
+            Self::Unit(lun) => write!(f, "lun{lun}"),
+        }
+    }
+}
+
 /// A guest with Soft-RoCE on its one network card.
 #[derive(Debug)]
 pub struct Guest {
-    vm: Vm,
+    pub(crate) vm: Vm,
     address: String,
 }
 
@@ -83,8 +119,9 @@ impl Guest {
     pub fn check_within<S: AsRef<str>>(&mut self, timeout: Duration, script: &str, names: &[S]) {
         let started = Instant::now();
         let command = format!(
-            "TRADDR={} SUBNQN={SUBSYSTEM} HOSTNQN={HOST_NQN} HOSTID={HOST_ID} sh /checks/{script}",
-            self.address
+            "TRADDR={} SUBNQN={SUBSYSTEM} HOSTNQN={HOST_NQN} HOSTID={HOST_ID} {} sh /checks/{script}",
+            self.address,
+            iscsi::variables()
         );
         let output = self.vm.run(&command, timeout);
         println!("# {script}: {:.1} s", started.elapsed().as_secs_f32());
@@ -258,23 +295,34 @@ impl Guest {
     }
 
     /// Writes of 4 KiB to 1 MiB, compared with a model.
-    pub fn check_data(&mut self, nsid: u32) {
-        let sizes = [4, 8, 12, 32, 64, 128, 256, 512, 1024];
-        let mut names = vec![format!("data_n{nsid}_fill")];
-        names.extend(sizes.map(|kib| format!("data_n{nsid}_{kib}KiB")));
-        self.check(&format!("data.sh {nsid}"), &names);
+    pub fn check_data(&mut self, device: impl Into<BlockDevice>) {
+        self.check_data_of(device, &[4, 8, 12, 32, 64, 128, 256, 512, 1024].map(|kib| kib << 10));
+    }
+
+    /// Writes of so many bytes, at most 1 MiB, compared with a model.
+    pub fn check_data_of(&mut self, device: impl Into<BlockDevice>, sizes: &[u32]) {
+        let device = device.into();
+        let label = device.label();
+        let mut names = vec![format!("data_{label}_fill")];
+        names.extend(sizes.iter().map(|size| format!("data_{label}_{size}")));
+        let sizes: Vec<String> = sizes.iter().map(u32::to_string).collect();
+        self.check(&format!("data.sh {device} {}", sizes.join(" ")), &names);
     }
 
     /// A file system: made, filled, checked, read again.
-    pub fn check_file_system(&mut self, nsid: u32) {
+    pub fn check_file_system(&mut self, device: impl Into<BlockDevice>) {
+        let device = device.into();
+        let label = device.label();
         let steps = ["mkfs", "mount", "copy", "umount", "fsck", "remount", "compare", "link", "final_umount"];
-        self.check(&format!("fs.sh {nsid}"), &steps.map(|step| format!("fs_n{nsid}_{step}")));
+        self.check(&format!("fs.sh {device}"), &steps.map(|step| format!("fs_{label}_{step}")));
     }
 
     /// fio's mixed load with verification at depth 32 over the first `mebibytes` of a volume.
-    pub fn check_fio(&mut self, nsid: u32, mebibytes: u32) {
-        let names = ["fill", "verify"].map(|step| format!("fio_n{nsid}_{step}"));
-        self.check(&format!("fio.sh {nsid} {mebibytes}"), &names);
+    pub fn check_fio(&mut self, device: impl Into<BlockDevice>, mebibytes: u32) {
+        let device = device.into();
+        let label = device.label();
+        let names = ["fill", "verify"].map(|step| format!("fio_{label}_{step}"));
+        self.check(&format!("fio.sh {device} {mebibytes}"), &names);
     }
 
     /// nvme-cli's commands on a namespace without protection.
@@ -414,8 +462,9 @@ impl Guest {
 
     /// Starts a load in the background: `writes` random writes of 8 KiB, at most `iops` of them a second; then it reads
     /// them back.
-    pub fn start_load(&mut self, nsid: u32, writes: u32, iops: u32) {
-        self.check(&format!("load.sh start {nsid} {writes} {iops}"), &["load_started"]);
+    pub fn start_load(&mut self, device: impl Into<BlockDevice>, writes: u32, iops: u32) {
+        let device = device.into();
+        self.check(&format!("load.sh start {device} {writes} {iops}"), &["load_started"]);
     }
 
     /// Asserts that the load has not ended.

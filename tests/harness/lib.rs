@@ -4,6 +4,7 @@ pub mod flood;
 pub mod fuzz;
 pub mod guest;
 pub mod host;
+pub mod iscsi;
 pub mod metrics;
 pub mod net;
 pub mod packet;

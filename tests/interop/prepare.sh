@@ -9,8 +9,9 @@
 #
 #   vmlinuz-6.1  initrd-6.1     boots, loads what the root disk needs, mounts it, runs agent.sh
 #   vmlinuz-6.12 initrd-6.12
-#   root.img                    ext4: busybox, nvme-cli, fio, iproute2, e2fsprogs, RDMA libraries, both kernels' modules; in /opt/fio
-#                               another fio, one that knows protection information, with its own loader and libraries
+#   root.img                    ext4: busybox, nvme-cli, fio, iproute2, e2fsprogs, open-iscsi, sg3-utils, RDMA libraries, both
+#                               kernels' modules; in /opt, with loader and libraries of their own, another fio, one that
+#                               knows protection information
 #
 # Idempotent: what is there and belongs to this script's version is kept, without a word to the network.
 set -eu
@@ -27,6 +28,10 @@ suites_6_12="bookworm-backports trixie"
 suite_fio="trixie"
 version_fio="3.39"
 
+# Unpacked, never installed: open-iscsi would run its daemon on this machine.
+suite_iscsi="bookworm"
+packages_iscsi="open-iscsi libopeniscsiusr libisns0 sg3-utils libsgutils2-1.46-2"
+
 packages="qemu-system-x86 busybox-static iproute2 nvme-cli fio e2fsprogs coreutils diffutils
           dash util-linux kmod cpio zstd xz-utils tar debian-archive-keyring
           libibverbs1 librdmacm1 ibverbs-providers libgcc-s1"
@@ -38,11 +43,15 @@ boot_modules="virtio_pci virtio_blk crc32c_generic ext4"
 # them: without crc32_generic rdma_rxe does not start.
 modules="$boot_modules virtio_net rdma_rxe rdma_cm rdma_ucm ib_uverbs nvme nvme-rdma nvmet nvmet-rdma null_blk loop
          crc32_generic crct10dif_generic
+         sd_mod ib_iser ib_isert target_core_mod target_core_file
          sch_netem sch_ingress ifb act_mirred cls_matchall cls_u32 act_pedit"
 
 # Programs in the root image besides busybox's. Busybox has a dd and a cmp of its own, with other options.
 # The shell is dash: busybox's runs its own applets even where the real program stands in PATH.
 programs="dash nvme fio ip rdma tc mkfs.ext4 e2fsck dd cmp blockdev timeout stat"
+programs_iscsi="sbin/iscsid sbin/iscsiadm usr/bin/sg_compare_and_write usr/bin/sg_inq usr/bin/sg_luns usr/bin/sg_modes
+         usr/bin/sg_opcodes usr/bin/sg_persist usr/bin/sg_raw usr/bin/sg_readcap usr/bin/sg_requests usr/bin/sg_reset usr/bin/sg_rtpg
+         usr/bin/sg_sync usr/bin/sg_turs usr/bin/sg_unmap usr/bin/sg_verify usr/bin/sg_vpd usr/bin/sg_write_same"
 
 # Libraries of programs that come with a guest, and the provider of its software RoCE, which libibverbs looks for by name.
 rdma_libraries="libgcc_s.so.1 libm.so.6 librdmacm.so.1 libibverbs.so.1 libnl-3.so.200 libnl-route-3.so.200
@@ -164,6 +173,35 @@ fetch_fio() {
     echo "$version" >"$cache/fio/version"
 }
 
+# fetch_iscsi: leaves the unpacked packages in iscsi/
+fetch_iscsi() {
+    [ -e "$cache/iscsi/version" ] && return 0
+    use_suite "$suite_iscsi" || die "no lists for $suite_iscsi: $(tail -n 3 "$cache/apt.log")"
+    say "downloading from $suite_iscsi: $packages_iscsi"
+    rm -rf "$cache/iscsi" "$cache/download"
+    mkdir -p "$cache/download" "$cache/iscsi"
+    # shellcheck disable=SC2086 # a list of words
+    (cd "$cache/download" && private_apt "$suite_iscsi" apt-get download $packages_iscsi) >"$cache/apt.log" 2>&1 ||
+        die "cannot download: $(tail -n 3 "$cache/apt.log")"
+    for package in "$cache/download/"*.deb; do dpkg -x "$package" "$cache/iscsi"; done
+    (cd "$cache/download" && echo ./*.deb) >"$cache/iscsi/version"
+    rm -rf "$cache/download"
+}
+
+# copy_program PATH TO: a program and its libraries, which may lie in iscsi/
+copy_program() {
+    cp -L "$1" "$2/usr/bin/"
+    LD_LIBRARY_PATH=$cache/iscsi/usr/lib/x86_64-linux-gnu ldd "$1" >"$cache/libraries"
+    ! grep 'not found' "$cache/libraries" >&2 || die "a library of $1 is missing"
+    sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p; s/^\t*\(\/[^ ]*\) (0x.*/\1/p' "$cache/libraries" | while read -r library; do
+        case $library in
+            */ld-linux-x86-64.so.2) to=$2/lib64/ ;;
+            *) to=$2/usr/lib/x86_64-linux-gnu/ ;;
+        esac
+        [ -e "$to${library##*/}" ] || cp -L "$library" "$to"
+    done
+}
+
 # copy_modules SERIES ROOT NAME...: the named modules, what they depend on, and an index of them
 copy_modules() {
     series=$1 root=$2
@@ -218,14 +256,11 @@ build_root() {
     ln -s ../bin/busybox "$root/sbin/modprobe"
     for program in $programs; do
         path=$(PATH=$PATH:/usr/sbin:/sbin command -v "$program") || die "no program $program on this machine"
-        cp -L "$path" "$root/usr/bin/$program"
-        ldd "$path"
-    done | sed -n 's/.*=> \(\/[^ ]*\) .*/\1/p; s/^\t*\(\/[^ ]*\) (0x.*/\1/p' | sort -u | while read -r library; do
-        case $library in
-            */ld-linux-x86-64.so.2) cp -L "$library" "$root/lib64/" ;;
-            *) cp -L "$library" "$root/usr/lib/x86_64-linux-gnu/" ;;
-        esac
+        copy_program "$path" "$root"
     done
+    for program in $programs_iscsi; do copy_program "$cache/iscsi/$program" "$root"; done
+    mkdir -p "$root/etc/iscsi"
+    cp "$cache/iscsi/etc/iscsi/iscsid.conf" "$root/etc/"
     mkdir -p "$root/usr/lib/x86_64-linux-gnu/libibverbs" "$root/etc/libibverbs.d"
     for library in $rdma_libraries; do
         cp -L "/usr/lib/x86_64-linux-gnu/$library" "$root/usr/lib/x86_64-linux-gnu/$library"
@@ -259,11 +294,12 @@ fetch_kernel 6.1 $suites_6_1
 # shellcheck disable=SC2086
 fetch_kernel 6.12 $suites_6_12
 fetch_fio
+fetch_iscsi
 
-# The images follow from this script, the initramfs' init, the kernels, fio and the installed tools.
+# The images follow from this script, the initramfs' init, the kernels, what was downloaded and the installed tools.
 stamp=$(
     {
-        cat "$here/prepare.sh" "$here/guest/init.sh" "$cache"/kernel-*/version "$cache/fio/version"
+        cat "$here/prepare.sh" "$here/guest/init.sh" "$cache"/kernel-*/version "$cache/fio/version" "$cache/iscsi/version"
         # shellcheck disable=SC2086
         dpkg-query -W $packages
     } | sha256sum | cut -d' ' -f1

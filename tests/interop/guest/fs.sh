@@ -1,6 +1,7 @@
-# fs.sh NSID: a file system is made, filled, checked and read again
+# fs.sh N|lunN: a file system is made, filled, checked and read again
 . /checks/lib.sh
 device=$(block "$1")
+label=$(label "$1")
 tree=$WORK/tree
 if [ ! -d $tree ]; then
     mkdir -p $tree/small $tree/deep/a/b/c/d
@@ -15,14 +16,14 @@ if [ ! -d $tree ]; then
     truncate -s 3M $tree/hole
     (cd $tree && find . -type f -exec sha256sum {} + | sort) >$WORK/tree.sums
 fi
-check "fs_n$1_mkfs" mkfs.ext4 -q -F "$device"
+check "fs_${label}_mkfs" mkfs.ext4 -q -F "$device"
 mkdir -p /mnt/volume
-check "fs_n$1_mount" mount -t ext4 "$device" /mnt/volume
-check "fs_n$1_copy" cp -a $tree /mnt/volume/
-check "fs_n$1_umount" umount /mnt/volume
-check "fs_n$1_fsck" e2fsck -f -n "$device"
-check "fs_n$1_remount" mount -t ext4 "$device" /mnt/volume
+check "fs_${label}_mount" mount -t ext4 "$device" /mnt/volume
+check "fs_${label}_copy" cp -a $tree /mnt/volume/
+check "fs_${label}_umount" umount /mnt/volume
+check "fs_${label}_fsck" e2fsck -f -n "$device"
+check "fs_${label}_remount" mount -t ext4 "$device" /mnt/volume
 (cd /mnt/volume/tree && find . -type f -exec sha256sum {} + | sort) >$WORK/tree.found
-check "fs_n$1_compare" cmp $WORK/tree.sums $WORK/tree.found
-check_equal "fs_n$1_link" ../small/1 "$(readlink /mnt/volume/tree/deep/link)"
-check "fs_n$1_final_umount" umount /mnt/volume
+check "fs_${label}_compare" cmp $WORK/tree.sums $WORK/tree.found
+check_equal "fs_${label}_link" ../small/1 "$(readlink /mnt/volume/tree/deep/link)"
+check "fs_${label}_final_umount" umount /mnt/volume

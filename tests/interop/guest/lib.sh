@@ -1,6 +1,7 @@
 # What every check uses. Parameters arrive as environment variables:
 #   TRADDR SUBNQN         where the target listens (port 4420), and the subsystem
 #   HOSTNQN HOSTID        this host's identity, allowed on the subsystem
+#   IQN INITIATOR         iSER: the target (port 3260), and this host's name, which it allows
 # Output: `ok NAME`, `not ok NAME: why`, and `# remark`.
 
 WORK=/tmp/work
@@ -39,6 +40,21 @@ check_status() {
     else not_ok "$check_name" "no status 0x$check_code in: $check_output"; fi
 }
 
+# check_fails NAME CODES REGEX COMMAND...: ok when the command ends with that status, or one of those, and says so
+check_fails() {
+    check_name=$1 check_codes=$2 check_regex=$3
+    shift 3
+    check_ended=0
+    check_output=$("$@" 2>&1) || check_ended=$?
+    case " $check_codes " in
+        *" $check_ended "*)
+            if echo "$check_output" | grep -Eiq "$check_regex"; then ok "$check_name"
+            else not_ok "$check_name" "no '$check_regex' in: $check_output"; fi
+            ;;
+        *) not_ok "$check_name" "status $check_ended instead of $check_codes: $check_output" ;;
+    esac
+}
+
 # check_equal NAME EXPECTED ACTUAL
 check_equal() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "expected '$2', got '$3'"; fi; }
 
@@ -61,17 +77,30 @@ controller() {
     return 1
 }
 
-# block NSID: the block device of a namespace. A multipath head has a node, its paths have none.
+# block N: the block device of a namespace. A multipath head has a node, its paths have none.
+# block lunN: that of a logical unit
 block() {
+    case $1 in
+        lun*)
+            for sys in /sys/block/sd*; do
+                # HOST:CHANNEL:TARGET:LUN
+                case $(readlink -f "$sys/device") in */session*:"${1#lun}") [ -b "/dev/${sys##*/}" ] && { echo "/dev/${sys##*/}"; return 0; } ;; esac
+            done
+            return 1
+            ;;
+    esac
     for sys in /sys/block/nvme*; do
         [ "$(cat "$sys/nsid" 2>/dev/null)" = "$1" ] && [ -b "/dev/${sys##*/}" ] && { echo "/dev/${sys##*/}"; return 0; }
     done
     return 1
 }
 
+# label N|lunN: what names of checks have for it
+label() { case $1 in lun*) echo "$1" ;; *) echo "n$1" ;; esac; }
+
 is_live() { [ "$(cat "/sys/class/nvme/$(controller)/state")" = live ]; }
 
-# has_capacity NSID: the namespace's block device is there, with room
+# has_capacity N|lunN: the block device is there, with room
 has_capacity() { device=$(block "$1") && [ "$(blockdev --getsize64 "$device")" -gt 0 ]; }
 
 # connect QUEUES ARG...

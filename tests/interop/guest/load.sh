@@ -1,4 +1,4 @@
-# load.sh start NSID WRITES IOPS: writes so many blocks of 8 KiB at random in the background, then reads them back and verifies
+# load.sh start N|lunN WRITES IOPS: writes so many blocks of 8 KiB at random in the background, then reads them back and verifies
 # load.sh running: it has not ended
 # load.sh wait SECONDS WRITES: it ended well within the time, having written and read so many blocks
 . /checks/lib.sh
