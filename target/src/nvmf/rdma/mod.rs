@@ -1,6 +1,6 @@
 //! NVMe over RDMA: queue pairs, their commands and their data, on one reactor's device.
 //!
-//! [`Queues`] are those of one reactor. Its [`Transport`](crate::transport::Transport) hands completions and what was waited for
+//! `Queues` are those of one reactor. Its [`Transport`](crate::transport::Transport) hands completions and what was waited for
 //! to them. Connections are made and ended by the connection manager's owner, which talks to them by calls; what they want of
 //! others they say in [`Event`]s.
 
