@@ -148,6 +148,18 @@ impl PiContext {
         self.tags
     }
 
+    /// The fields in which a difference is a mismatch: of those that were asked for, the ones that the format and the type have
+    /// and masks leave bits of.
+    pub fn checks(&self) -> Checks {
+        let any = |fields| self.compared & self.bits_of(fields) != 0;
+        Checks {
+            guard: any(Checks { guard: true, ..Checks::NONE }),
+            app_tag: any(Checks { app_tag: true, ..Checks::NONE }),
+            storage_tag: any(Checks { storage_tag: true, ..Checks::NONE }),
+            ref_tag: any(Checks { ref_tag: true, ..Checks::NONE }),
+        }
+    }
+
     /// User data of a block, in bytes.
     pub(crate) fn block(&self) -> usize {
         self.format.block_size() as usize
@@ -374,4 +386,38 @@ pub(crate) fn store(tuple: &mut [u8], value: u128) {
     }
     let long = <&mut [u8; 16]>::try_from(tuple).expect("a tuple has 8 or 16 bytes");
     *long = value.to_be_bytes();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checks_are_those_that_can_fail() {
+        let format = Format::new(Guard::Crc16, 512, 8).unwrap();
+        let tagged = format.with_storage_tag(8, 0xF0).unwrap();
+        let unmasked = format.with_storage_tag(8, 0).unwrap();
+        let full = format.with_storage_tag(32, 1).unwrap();
+        let checks = |format: &Format, pi_type, checks, app_tag_mask| {
+            let tags = Tags { app_tag_mask, ..Tags::default() };
+            PiContext::new(format, pi_type, checks, tags).unwrap().checks()
+        };
+        let (all, type1) = (Checks::ALL, PiType::Type1);
+        assert_eq!(checks(&tagged, type1, all, 1), all);
+        assert_eq!(checks(&tagged, type1, Checks::NONE, 1), Checks::NONE);
+        assert_eq!(checks(&tagged, PiType::Type3, all, 1), Checks { ref_tag: false, ..all });
+        assert_eq!(checks(&tagged, type1, all, 0), Checks { app_tag: false, ..all });
+        for format in [format, unmasked] {
+            assert_eq!(checks(&format, type1, all, 1), Checks { storage_tag: false, ..all });
+        }
+        assert_eq!(checks(&full, type1, all, 1), Checks { ref_tag: false, ..all });
+        for field in [
+            Checks { guard: true, ..Checks::NONE },
+            Checks { app_tag: true, ..Checks::NONE },
+            Checks { storage_tag: true, ..Checks::NONE },
+            Checks { ref_tag: true, ..Checks::NONE },
+        ] {
+            assert_eq!(checks(&tagged, type1, field, 1), field);
+        }
+    }
 }

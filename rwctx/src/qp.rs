@@ -18,6 +18,15 @@ pub struct RwQp {
     sig_mrs: MrPool,
 }
 
+/// Registrations of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolSizes {
+    /// For plain contexts: none where the device's use none.
+    pub plain: u32,
+    /// For contexts with signatures, on a queue pair with integrity.
+    pub signatures: u32,
+}
+
 impl RwQp {
     /// Of a queue pair made with `cap`, without registrations: contexts that need one find the pool empty.
     #[must_use]
@@ -37,16 +46,31 @@ impl RwQp {
     /// # Errors
     /// The device's; nothing is left of it then.
     pub fn init_mrs<D: Device>(device: &mut D, pd: Pd, cap: &QpCap, ctxs: u32) -> Result<Self, DeviceError> {
-        let caps = *device.caps();
-        let mut qp = Self::new(&caps, cap);
+        let integrity = cap.integrity == Integrity::Enabled;
         // Deviation: Linux makes some for every queue pair with integrity. A device in user space may have signatures and no fast
         // registrations; its contexts ask for none.
-        let has_some = cap.integrity == Integrity::Enabled && caps.max_fast_reg_page_list_len > 0;
-        if can_use_mr(&caps) || has_some {
-            qp.rdma_mrs = MrPool::new(device, pd, ctxs, qp.pages_per_mr)?;
+        let has_some = integrity && device.caps().max_fast_reg_page_list_len > 0;
+        let plain = if can_use_mr(device.caps()) || has_some { ctxs } else { 0 };
+        let signatures = if integrity { ctxs } else { 0 };
+        Self::init_pools(device, pd, cap, PoolSizes { plain, signatures })
+    }
+
+    /// As [`Self::init_mrs`], with pools of these sizes, for a user that knows how many of its contexts use registrations.
+    ///
+    /// # Errors
+    /// The device's; nothing is left of it then.
+    pub fn init_pools<D: Device>(
+        device: &mut D,
+        pd: Pd,
+        cap: &QpCap,
+        sizes: PoolSizes,
+    ) -> Result<Self, DeviceError> {
+        let mut qp = Self::new(device.caps(), cap);
+        if sizes.plain > 0 {
+            qp.rdma_mrs = MrPool::new(device, pd, sizes.plain, qp.pages_per_mr)?;
         }
-        if cap.integrity == Integrity::Enabled {
-            match MrPool::new_integrity(device, pd, ctxs, qp.pages_per_mr) {
+        if sizes.signatures > 0 {
+            match MrPool::new_integrity(device, pd, sizes.signatures, qp.pages_per_mr) {
                 Ok(pool) => qp.sig_mrs = pool,
                 Err(error) => {
                     qp.cleanup_mrs(device);

@@ -60,7 +60,29 @@ pub enum CopyMask {
     Fields(Checks),
 }
 
+impl SigAttrs {
+    /// Those of data that comes with the tuples which `context` describes, to be checked and kept as they are.
+    #[must_use]
+    pub fn verify(context: &PiContext) -> Self {
+        let domain = SigDomain::T10Dif(T10Dif::of(context));
+        Self { mem: domain, wire: domain, check_mask: context.checks(), copy_mask: CopyMask::Equal }
+    }
+
+    /// Those of data that comes without tuples to memory that has those which `context` describes.
+    #[must_use]
+    pub fn insert(context: &PiContext) -> Self {
+        let mem = SigDomain::T10Dif(T10Dif::of(context));
+        Self { mem, wire: SigDomain::None, check_mask: Checks::NONE, copy_mask: CopyMask::Equal }
+    }
+}
+
 impl T10Dif {
+    /// The attributes of the tuples that `context` describes, which honours the escape values of its type.
+    #[must_use]
+    pub fn of(context: &PiContext) -> Self {
+        Self::of_type(*context.format(), context.pi_type(), context.tags())
+    }
+
     /// The attributes that a protection type gives to a transfer (rw-contexts 2.6.2: types 1 and 2 count their reference tags and
     /// escape by application tag, type 3 neither counts nor escapes without a reference tag of all ones).
     #[must_use]

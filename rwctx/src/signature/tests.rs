@@ -1,6 +1,6 @@
 //! Vectors of rw-contexts 2 and 1.13, and the software path against t10pi's whole-stream operations.
 
-use t10pi::{Checks, Field, Format, Guard, Outgoing, PiType};
+use t10pi::{Checks, Field, Format, Guard, Outgoing, PiContext, PiType, Tags};
 
 use super::testing::{attrs, domain, formats, join, protected};
 use super::*;
@@ -273,4 +273,46 @@ fn the_wire_lists_blocks_with_their_metadata_from_wherever_it_is() {
     let memory = [sge(0x1000, 1040)];
     assert_eq!(wire(&verify, &memory, &[], none), [(0x1000, 1040)]);
     assert_eq!(wire(&strip, &memory, &[], none), [(0x1000, 512), (0x1208, 512)]);
+}
+
+#[test]
+fn attributes_of_a_context_do_what_the_context_does() {
+    let mut rng = fastrand::Rng::with_seed(11);
+    let (mut clean, mut failed) = (0, 0);
+    for turn in 0..600 {
+        let format = formats()[turn % formats().len()];
+        let pi_type = [PiType::Type1, PiType::Type2, PiType::Type3][rng.usize(0..3)];
+        let some = |rng: &mut fastrand::Rng| rng.u32(0..4) > 0;
+        let checks = Checks {
+            guard: some(&mut rng),
+            app_tag: some(&mut rng),
+            storage_tag: some(&mut rng),
+            ref_tag: some(&mut rng),
+        };
+        let dif = domain(format, pi_type, rng.u64(..));
+        let (mut data, mut md) = protected(&dif, BLOCKS, &mut rng);
+        let tags = Tags {
+            app_tag: dif.app_tag,
+            app_tag_mask: [0xFFFF, 0xFF0F, 0][rng.usize(0..3)],
+            storage_tag: dif.storage_tag,
+            // At times other tags than those of the blocks.
+            ref_tag: dif.ref_tag.wrapping_add(u64::from(rng.u32(0..4) == 0)),
+        };
+        let context = PiContext::new(&format, pi_type, checks, tags).unwrap();
+        let verify = Signature::new(&SigAttrs::verify(&context), Direction::FromHost).unwrap();
+        assert_eq!(verify.operation(), Operation::Verify);
+        let expected = context.verify(&[&data], &[&md]);
+        let status = verify.after_read(&mut [&mut data], &mut [&mut md], &[]);
+        assert_eq!(status.mismatch(&format), expected, "{format:?} {pi_type:?} {checks:?}");
+        *(if expected.is_ok() { &mut clean } else { &mut failed }) += 1;
+
+        let insert = Signature::new(&SigAttrs::insert(&context), Direction::FromHost).unwrap();
+        assert_eq!(insert.operation(), Operation::Insert);
+        let mut made = vec![rng.u8(..); md.len()];
+        assert_eq!(insert.after_read(&mut [&mut data], &mut [&mut made], &[]), SigStatus::Clean);
+        md.fill(0);
+        context.generate(&[&data], &mut [&mut md]);
+        assert_eq!(made, md);
+    }
+    assert!(clean > 50 && failed > 50, "{clean} {failed}");
 }
