@@ -1,5 +1,6 @@
 //! Device-neutral work requests (verbs `ibv_send_wr`, `ibv_recv_wr`).
 
+use crate::device::DeviceError;
 use crate::mem::{Access, Lkey, MrId};
 use crate::remote::{RemoteAddr, Rkey};
 
@@ -25,10 +26,34 @@ impl Sge {
     }
 
     /// How far behind the start of `whole` it begins, if it lies inside.
-    pub(crate) fn offset_in(&self, whole: &Self) -> Option<u64> {
+    fn offset_in(&self, whole: &Self) -> Option<u64> {
         let offset = self.addr.checked_sub(whole.addr)?;
         let inside = offset + u64::from(self.length) <= u64::from(whole.length);
         (self.lkey == whole.lkey && inside).then_some(offset)
+    }
+
+    /// Whether both have a byte in common.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let begins_in = |one: &Self, other: &Self| {
+            one.addr.checked_sub(other.addr).is_some_and(|skip| skip < u64::from(other.length))
+        };
+        let some = self.length > 0 && other.length > 0;
+        some && self.lkey == other.lkey && (begins_in(self, other) || begins_in(other, self))
+    }
+
+    /// Takes from `to` what it took from `from`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] when a part of it lies in `from`, and a part outside: it stays as it is then.
+    pub(crate) fn replace(&mut self, from: &Self, to: &Self) -> Result<(), DeviceError> {
+        match self.offset_in(from) {
+            Some(offset) => (self.addr, self.lkey) = (to.addr + offset, to.lkey),
+            None if self.overlaps(from) => {
+                return Err(DeviceError::Invalid("range: a part of a larger piece"));
+            }
+            None => {}
+        }
+        Ok(())
     }
 }
 

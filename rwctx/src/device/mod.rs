@@ -363,8 +363,9 @@ pub trait Device {
     /// queue pair that still waited for the network may be dropped, as if lost. Work that completed is left alone.
     ///
     /// # Errors
-    /// [`DeviceError::Unknown`] without such a queue pair; [`DeviceError::Invalid`] when the lengths differ, or the device
-    /// can't do it ([`DeviceCaps::replace_source`]).
+    /// [`DeviceError::Unknown`] without such a queue pair; [`DeviceError::Invalid`] when the lengths differ, the device can't do
+    /// it ([`DeviceCaps::replace_source`]), or a work request has memory of `from` in a piece that is larger than `from`, or
+    /// in a fast registration: that goes on to be looked at then.
     fn replace_source(&mut self, qpn: Qpn, wr_id: WrId, from: Sge, to: Sge) -> Result<(), DeviceError>;
 
     /// Queues one receive.

@@ -3,6 +3,7 @@
 //! Registered memory is one piece. A fast registration maps pieces that stand one behind the other in its addresses: *runs*.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::integrity::Integrity;
@@ -128,6 +129,17 @@ impl Entry {
         let within = usize::try_from(skip - at).map_err(|_| MemError::Range)?;
         let here = usize::try_from(end - skip).map_or(length, |here| here.min(length));
         Ok((region, offset + within, here))
+    }
+
+    /// Whether it maps a byte of this range of a region.
+    pub(super) fn maps(&self, region: &Arc<Region>, range: &Range<usize>) -> bool {
+        let first = self.region.iter().map(|region| (0, self.offset, region));
+        let runs = || first.clone().chain(self.more.iter().map(|run| (run.at, run.offset, &run.region)));
+        let ends = runs().skip(1).map(|(at, ..)| at).chain([self.length]);
+        runs().zip(ends).any(|((at, offset, of), end)| {
+            let end = offset as u64 + (end - at);
+            Arc::ptr_eq(of, region) && (offset as u64) < range.end as u64 && (range.start as u64) < end
+        })
     }
 
     /// Appends memory behind the `at` bytes that it has.

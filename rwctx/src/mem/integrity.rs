@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use t10pi::PiMismatch;
 
+use super::entry::{Entry, Kind};
 use super::table::{MemError, MemTable};
 use super::{Access, Iov, Lkey, MrId, PAGE, PageList, Pd, Region};
 use crate::device::{DeviceError, Qpn};
@@ -80,12 +81,9 @@ struct Mapping {
 
 impl Integrity {
     pub(super) fn new(pages: u32) -> Self {
-        let mapping = || Mapping {
-            of: None,
-            data: Vec::with_capacity(pages as usize),
-            protection: Vec::with_capacity(pages as usize),
-            apart: None,
-        };
+        // Nearly all lists are one piece; longer ones get their room when they first come, and keep it.
+        let list = || Vec::with_capacity(FEW as usize);
+        let mapping = || Mapping { of: None, data: list(), protection: list(), apart: None };
         let (next, now) = (mapping(), mapping());
         Self { pages, next, now, status: Status::Asked, user: None, done: 0, mismatch: None }
     }
@@ -97,7 +95,8 @@ impl Integrity {
             && [&self.now.data, &self.now.protection].iter().all(|list| list.len() <= FEW as usize);
         // Pieces of a block: pages that it touches at most, and as many more as there are ends.
         let batch = if few { BATCH } else { BATCH.min(MANY / (shape.block / PAGE + 2)) };
-        while self.done < upto.min(layout.blocks) {
+        let upto = upto.min(layout.blocks);
+        while self.done < upto {
             let count = batch.min(upto - self.done);
             let found = if few {
                 self.now.run::<{ FEW as usize }>(table, pd, signature, shape, self.done, count)?
@@ -339,6 +338,13 @@ impl MemTable {
         Ok(())
     }
 
+    /// Who used the registration that a key is of; whether or not it is valid now.
+    #[must_use]
+    pub fn integrity_user(&self, lkey: Lkey) -> Option<Use> {
+        let entry = self.entry_of(lkey).filter(|entry| entry.key == lkey.0)?;
+        entry.integrity.as_deref()?.user
+    }
+
     /// Runs the signature over all blocks of which bytes are in the first `bytes` on the wire, which are going to be sent.
     ///
     /// # Errors
@@ -430,18 +436,44 @@ impl MemTable {
         Ok(())
     }
 
-    /// What integrity registrations take from `from` they take from `to` from now on.
-    pub fn replace_integrity_source(&mut self, pd: Pd, lkey: Lkey, from: Sge, to: Sge) {
+    /// What an integrity registration, if the key is of one, takes from `from` it takes from `to` from now on. Of a fast
+    /// registration it is checked that it has nothing there.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] when it takes bytes of `from` in a piece that is larger (pieces in a row are one), or in a fast
+    /// registration.
+    pub fn replace_registered_source(
+        &mut self,
+        pd: Pd,
+        lkey: Lkey,
+        from: &Sge,
+        to: &Sge,
+    ) -> Result<(), DeviceError> {
         let index = Self::index_of_key(Rkey(lkey.0)) as usize;
-        let entry = self.entries.get_mut(index).filter(|entry| entry.pd == pd);
-        let Some(integrity) = entry.and_then(|entry| entry.integrity.as_deref_mut()) else { return };
-        for mapping in [&mut integrity.next, &mut integrity.now] {
+        let Some(entry) = self.entries.get(index).filter(|entry| entry.pd == pd) else { return Ok(()) };
+        if entry.kind == Kind::FastReg && self.may_map(entry, lkey, from) {
+            return Err(DeviceError::Invalid("range: in a fast registration"));
+        }
+        let Some(integrity) = self.entries[index].integrity.as_deref_mut() else { return Ok(()) };
+        let mut replaced = Ok(());
+        for mapping in [&mut integrity.next, &mut integrity.now].into_iter().filter(|it| it.of.is_some()) {
             for sge in mapping.data.iter_mut().chain(&mut mapping.protection) {
-                if let Some(offset) = sge.offset_in(&from) {
-                    (sge.addr, sge.lkey) = (to.addr + offset, to.lkey);
-                }
+                let here = sge.replace(from, to);
+                replaced = replaced.and(here);
             }
         }
+        replaced
+    }
+
+    /// Whether a fast registration has bytes of `sge` under a key, or may have some once that is valid.
+    fn may_map(&self, registration: &Entry, lkey: Lkey, sge: &Sge) -> bool {
+        if !registration.granted || registration.key != lkey.0 {
+            return true;
+        }
+        let Ok(memory) = self.granted(registration.pd, sge.lkey.0) else { return false };
+        let place = memory.place(sge.addr, u64::from(sge.length));
+        let (Ok(offset), Some(region)) = (place, &memory.region) else { return false };
+        registration.maps(region, &(offset..offset + sge.length as usize))
     }
 
     /// What is registered under a valid key, when it has these bytes.

@@ -1,8 +1,12 @@
 use std::sync::Arc;
 
-use crate::wr::Sge;
+use t10pi::{Checks, Format, Guard, PiContext, PiType, Tags};
 
 use super::*;
+use crate::device::{DeviceError, Qpn};
+use crate::plan::Direction;
+use crate::signature::{SigAttrs, SigStatus, Signature};
+use crate::wr::Sge;
 
 const ALL: Access = Access { local_write: true, remote_read: true, remote_write: true };
 
@@ -254,4 +258,28 @@ fn a_read_over_iwarp_needs_a_sink_that_peers_may_write() {
     assert_eq!(table.check_sinks(pd, &[sge(&open, 0, 4096)]), Ok(()));
     assert_eq!(table.check_sinks(pd, &[sge(&open, 1, 4096)]), Err(MemError::Range));
     assert_eq!(MemTable::default().check_sinks(pd, &[sge(&closed, 0, 1)]), Ok(()));
+}
+
+#[test]
+fn a_signature_runs_over_the_blocks_of_its_transfer_whatever_came_beyond() {
+    let mut table = MemTable::default();
+    let pd = table.alloc_pd().unwrap();
+    let memory = table.register(pd, &region(4 * 4096), 0, 4 * 4096, ALL).unwrap();
+    let format = Format::new(Guard::Crc16, 512, 8).unwrap();
+    let pi = PiContext::new(&format, PiType::Type1, Checks::ALL, Tags::default()).unwrap();
+    let signature = Signature::new(&SigAttrs::insert(&pi), Direction::FromHost).unwrap();
+    let mr = table.alloc_integrity(pd, 3).unwrap();
+    // One batch and a half: behind the last block the lists end.
+    let (data, md) = (sge(&memory, 0, 24 * 512), sge(&memory, 3 * 4096, 24 * 8));
+    let layout = table.map_integrity(mr.id, &signature, &[data], &[md]).unwrap();
+    let key = Rkey(mr.rkey.0 + 1);
+    table.register_integrity(pd, mr.id, key, Access { local_write: true, ..Access::default() }).unwrap();
+    let whole = Sge { addr: 0, length: layout.wire, lkey: Lkey(key.0) };
+    let by = Use { qpn: Qpn(2), number: 0, direction: Direction::FromHost };
+    table.use_integrity(pd, &whole, by).unwrap();
+    assert_eq!(table.sig_status(mr.id), Err(DeviceError::Busy("the transfer of the registration")));
+    for bytes in [512, u32::MAX, u32::MAX] {
+        assert_eq!(table.sign_incoming(pd, whole.lkey, bytes), Ok(()), "{bytes} bytes");
+    }
+    assert_eq!(table.sig_status(mr.id), Ok(SigStatus::Clean));
 }

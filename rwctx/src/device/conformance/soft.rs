@@ -53,8 +53,7 @@ soft! {
     usual: CAPS;
     rxe: Persona::Rxe.caps();
     mlx5: Persona::Mlx5.caps();
-    /// Its READs name the memory that they go to, which an integrity registration does not let peers do.
-    iwarp: DeviceCaps { max_pi_fast_reg_page_list_len: 0, ..Persona::Iwarp.caps() };
+    iwarp: Persona::Iwarp.caps();
     /// Every context uses registrations (Linux module option `force_mr`).
     forced: DeviceCaps { force_mr: true, ..CAPS };
     /// Software runs signatures.

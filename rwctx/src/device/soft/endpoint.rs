@@ -485,14 +485,17 @@ impl Endpoint {
     /// See [`Device::replace_source`](crate::device::Device::replace_source); packets that were handed out are the caller's.
     ///
     /// # Errors
-    /// When the queue pair does not exist, or the lengths differ.
+    /// When the capabilities do not include it, the queue pair does not exist, the lengths differ, or memory of `from` is used
+    /// as a part of something larger.
     pub fn replace_source(&mut self, qpn: Qpn, wr_id: WrId, from: Sge, to: Sge) -> Result<(), DeviceError> {
+        if !self.caps.replace_source {
+            return Err(DeviceError::Invalid("use: no replacing of sources"));
+        }
         let qp = self.qps.get_mut(qpn).ok_or(DeviceError::Unknown("queue pair"))?;
         if from.length != to.length {
             return Err(DeviceError::Invalid("length"));
         }
-        qp.replace_source(&mut self.mem, wr_id, from, to);
-        Ok(())
+        qp.replace_source(&mut self.mem, wr_id, from, to)
     }
 
     /// Forgets a queue pair and its completions and events that were not polled.

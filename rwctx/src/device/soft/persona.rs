@@ -17,7 +17,8 @@ pub enum Persona {
 
 impl Persona {
     /// Its capabilities: those of the device as far as contexts look at them. None of them can send from memory that is
-    /// replaced ([`DeviceCaps::replace_source`]); integrity registrations are those of the soft device.
+    /// replaced ([`DeviceCaps::replace_source`]); integrity registrations are those of the soft device, but over iWARP, whose
+    /// READs name the memory that they go to, there are none.
     #[must_use]
     pub const fn caps(self) -> DeviceCaps {
         let other = DeviceCaps { replace_source: false, ..CAPS };
@@ -40,6 +41,7 @@ impl Persona {
                 max_sge_rd: 1,
                 max_recv_sge: 6,
                 max_fast_reg_page_list_len: 256,
+                max_pi_fast_reg_page_list_len: 0,
                 max_qp_wr: 32768,
                 ..other
             },

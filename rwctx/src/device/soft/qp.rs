@@ -317,8 +317,14 @@ impl Qp {
     }
 
     /// Points a posted work request to other memory with the same bytes.
-    pub(super) fn replace_source(&mut self, mem: &mut MemTable, wr_id: WrId, from: Sge, to: Sge) {
-        self.requester.replace_source(mem, self.path.pd, wr_id, from, to);
+    pub(super) fn replace_source(
+        &mut self,
+        mem: &mut MemTable,
+        wr_id: WrId,
+        from: Sge,
+        to: Sge,
+    ) -> Result<(), DeviceError> {
+        self.requester.replace_source(mem, self.path.pd, wr_id, from, to)
     }
 
     /// Checks what must hold between any two calls; returns the READ bytes that it has asked for.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::device::{PostError, Qpn, SUM_PIECE};
+use crate::device::{DeviceError, PostError, Qpn, SUM_PIECE};
 use crate::wc::{RecvExtra, Wc, WcOpcode, WcStatus};
 use crate::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal, WrId};
 
@@ -275,31 +275,38 @@ impl SendQueue {
         self.sums[self.slot(number) * MAX_SUMS + index as usize]
     }
 
-    /// Work requests posted under `wr_id` take from `to` what they took from `from`; READs, which fill memory, and
-    /// registrations stay.
-    pub(super) fn replace_source(&mut self, wr_id: WrId, from: Sge, to: Sge) {
+    /// Work requests posted under `wr_id` take from `to` what they took from `from`; READs, which fill memory, stay.
+    /// `in_registration` replaces or checks what a piece names by the key of a registration.
+    ///
+    /// # Errors
+    /// The first of its and of [`Sge::replace`]; of a fast registration that names memory of `from` itself as well. What can be
+    /// replaced is, also then.
+    pub(super) fn replace_source(
+        &mut self,
+        wr_id: WrId,
+        (from, to): (Sge, Sge),
+        mut in_registration: impl FnMut(&Sge) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let mut replaced = Ok(());
         for number in self.head..self.tail {
             let slot = self.slot(number);
             let wqe = &self.ring[slot];
-            if wqe.wr_id != wr_id || wqe.is_read() || wqe.is_local() {
+            if wqe.wr_id != wr_id || wqe.is_read() {
+                continue;
+            }
+            if matches!(wqe.op, SendOp::RegMr { .. }) && self.list(number).any(|sge| sge.overlaps(&from)) {
+                replaced = replaced.and(Err(DeviceError::Invalid("range: in a fast registration")));
+            }
+            if wqe.is_local() {
                 continue;
             }
             let start = slot * self.max_sge;
             for sge in &mut self.sges[start..start + usize::from(wqe.sge_count)] {
-                if let Some(offset) = sge.offset_in(&from) {
-                    (sge.addr, sge.lkey) = (to.addr + offset, to.lkey);
-                }
+                let (there, here) = (in_registration(sge), sge.replace(&from, &to));
+                replaced = replaced.and(there).and(here);
             }
         }
-    }
-
-    /// The memory of work requests posted under `wr_id` that is integrity registrations, READs' aside.
-    pub(super) fn signed(&self, wr_id: WrId) -> impl Iterator<Item = Sge> {
-        let signed = move |wqe: &SendWqe| wqe.wr_id == wr_id && wqe.signed && !wqe.is_read();
-        (self.head..self.tail)
-            .filter(move |&number| signed(&self.ring[self.slot(number)]))
-            .flat_map(|number| self.sges(number))
-            .copied()
+        replaced
     }
 
     /// Marks a local operation as executed.

@@ -16,7 +16,7 @@ use super::qp::{Drain, Env, Failure, Path};
 use super::queue::{SendQueue, message_length};
 use super::window::Window;
 use super::wire::{Ext, NakCode, Opcode, Packet, RnrTimer, Syndrome};
-use crate::device::{PostError, QpCap, QpConnect, SUM_PIECE};
+use crate::device::{DeviceError, PostError, QpCap, QpConnect, SUM_PIECE};
 use crate::mem::{Lkey, MemTable, Pd};
 use crate::remote::Rkey;
 use crate::wc::WcStatus;
@@ -191,11 +191,19 @@ impl Requester {
     }
 
     /// What was posted under `wr_id` takes from `to` what it took from `from`.
-    pub(super) fn replace_source(&mut self, mem: &mut MemTable, pd: Pd, wr_id: WrId, from: Sge, to: Sge) {
-        self.sq.replace_source(wr_id, from, to);
-        for registration in self.sq.signed(wr_id) {
-            mem.replace_integrity_source(pd, registration.lkey, from, to);
-        }
+    ///
+    /// # Errors
+    /// See [`Device::replace_source`](crate::device::Device::replace_source).
+    pub(super) fn replace_source(
+        &mut self,
+        mem: &mut MemTable,
+        pd: Pd,
+        wr_id: WrId,
+        from: Sge,
+        to: Sge,
+    ) -> Result<(), DeviceError> {
+        let in_registration = |sge: &Sge| mem.replace_registered_source(pd, sge.lkey, &from, &to);
+        self.sq.replace_source(wr_id, (from, to), in_registration)
     }
 
     /// Takes a packet that answers a request.
@@ -438,7 +446,7 @@ impl Requester {
         if came == Came::New {
             let wqe = self.reads.at(position).wqe;
             if let Some(lkey) = self.registration(wqe) {
-                let upto = self.reads.came_upto(wqe, path.mtu);
+                let upto = self.reads.came_upto(position, path.mtu);
                 env.mem
                     .sign_incoming(path.pd, lkey, upto)
                     .map_err(|_| Failure { wqe, status: WcStatus::LocProtErr })?;

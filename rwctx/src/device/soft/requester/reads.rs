@@ -173,10 +173,13 @@ impl ReadRing {
         &self.ring[self.slot(position)]
     }
 
-    /// Up to where all bytes of a READ have come, of which some chunk is outstanding.
-    pub(super) fn came_upto(&self, wqe: u64, mtu: u32) -> u32 {
+    /// Up to where all bytes of the READ have come that the chunk at `position` is of.
+    pub(super) fn came_upto(&self, position: usize, mtu: u32) -> u32 {
+        let wqe = self.at(position).wqe;
+        let others = (0..position).rev().take_while(|before| self.at(*before).wqe == wqe);
+        let first = others.last().unwrap_or(position);
         let mut upto = 0;
-        for chunk in (0..self.length).map(|position| self.at(position)).filter(|chunk| chunk.wqe == wqe) {
+        for chunk in (first..self.length).map(|index| self.at(index)).take_while(|chunk| chunk.wqe == wqe) {
             if !chunk.is_complete() {
                 return chunk.offset + chunk.missing * mtu;
             }

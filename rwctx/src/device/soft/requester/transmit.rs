@@ -9,8 +9,9 @@ use super::super::qp::{Env, Failure, Path};
 use super::super::queue::MAX_SGE;
 use super::super::wire::{Bth, Ext, Ieth, ImmDt, Opcode, Reth};
 use super::Requester;
-use crate::mem::{Iov, MemError, PACKET_PIECES, Use};
+use crate::mem::{Iov, Lkey, MemError, MemTable, PACKET_PIECES, Use};
 use crate::plan::Direction;
+use crate::remote::Rkey;
 use crate::wc::WcStatus;
 use crate::wr::{Fence, SendOp, Sge, Signal};
 
@@ -324,9 +325,7 @@ impl Requester {
         }
         let done = match wqe.op {
             SendOp::LocalInv(key) => {
-                let in_use = (self.sq.head()..self.cursor)
-                    .any(|number| self.sq.sges(number).iter().any(|sge| sge.lkey.0 == key.0));
-                if in_use {
+                if self.is_in_use(env.mem, path, key) {
                     return Ok(Sent::Blocked);
                 }
                 env.mem.invalidate_local(path.pd, key)
@@ -353,6 +352,17 @@ impl Requester {
             }
             Err(MemError::Key | MemError::State) => self.block(env, path, WcStatus::LocQpOpErr),
         }
+    }
+
+    /// Whether a work request before the send position still uses a local key.
+    fn is_in_use(&self, mem: &MemTable, path: &Path, key: Rkey) -> bool {
+        if mem.is_integrity(Lkey(key.0)) {
+            // One work request alone can use it, and nearly always it has completed long ago.
+            let user = mem.integrity_user(Lkey(key.0));
+            return user.is_some_and(|by| by.qpn == path.qpn && by.number >= self.sq.head());
+        }
+        let names_it = |number| self.sq.sges(number).iter().any(|sge| sge.lkey.0 == key.0);
+        (self.sq.head()..self.cursor).any(names_it)
     }
 
     /// The work request at the send position can't be executed: it fails in its turn.

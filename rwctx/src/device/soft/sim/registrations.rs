@@ -2,11 +2,11 @@
 
 use super::super::persona::Persona;
 use super::pair::{ALL, Pair, usual};
-use crate::device::PostError;
+use crate::device::{DeviceError, PostError};
 use crate::mem::{Access, Lkey, Mr};
 use crate::remote::Rkey;
 use crate::wc::WcStatus::{LocProtErr, LocQpOpErr, Success};
-use crate::wr::{Fence, SendOp, Sge, Signal};
+use crate::wr::{Fence, SendOp, Sge, Signal, WrId};
 
 const PAGE: usize = 4096;
 /// More than a work request of these queue pairs has room for.
@@ -172,4 +172,46 @@ fn a_peer_without_remote_access_invalidates_nothing() {
     let source = pair.sge(0, 0, PAGE);
     pair.post(0, 3, SendOp::Write(pair.remote_by(1, 0, key)), &[source]);
     assert_eq!(pair.outcome(0), [(3, Success)]);
+}
+
+#[test]
+fn memory_that_a_registration_or_a_larger_piece_sends_is_not_replaced_and_that_is_said() {
+    let mut pair = Pair::new();
+    let mr = region(&mut pair, 0, 8);
+    let list = scattered(&pair, 0, 0);
+    let (key, other) = (key(&mr, 1), pair.sge(0, 100 * PAGE, PAGE));
+    let replace = |pair: &mut Pair, wr: u64, from: Sge| {
+        let to = Sge { length: from.length, ..other };
+        pair.world.endpoints[0].replace_source(pair.qpns[0], WrId(wr), from, to)
+    };
+    let in_registration = Err(DeviceError::Invalid("range: in a fast registration"));
+    // Under the name of both, before and after the registration was executed, and under that of what comes after it.
+    unsignaled(&mut pair, SendOp::RegMr { mr: mr.id, key, access: ALL }, &list);
+    let to = pair.remote(1, 0);
+    unsignaled(&mut pair, SendOp::Write(to), &[whole(&list, key)]);
+    pair.post(0, 7, SendOp::Write(to), &[whole(&list, key)]);
+    for wr in [0, 7] {
+        assert_eq!(replace(&mut pair, wr, list[3]), in_registration, "work request {wr}");
+    }
+    pair.world.transmit();
+    for wr in [0, 7] {
+        assert_eq!(replace(&mut pair, wr, list[3]), in_registration, "work request {wr}");
+        assert_eq!(replace(&mut pair, wr, list[MANY - 1]), in_registration, "work request {wr}");
+        let between = Sge { addr: list[3].addr + PAGE as u64, ..list[3] };
+        assert_eq!(replace(&mut pair, wr, between), Ok(()), "none of it is sent");
+    }
+    assert_eq!(pair.outcome(0), [(7, Success)]);
+
+    let large = pair.sge(0, 0, 2 * PAGE);
+    pair.post(0, 8, SendOp::Write(to), &[large]);
+    let half = Sge { length: large.length / 2, ..large };
+    let part = Err(DeviceError::Invalid("range: a part of a larger piece"));
+    assert_eq!(replace(&mut pair, 8, half), part);
+    assert_eq!(replace(&mut pair, 8, Sge { addr: half.addr + 5, ..half }), part);
+    assert_eq!(replace(&mut pair, 9, half), Ok(()), "of another work request");
+    assert_eq!(pair.outcome(0), [(8, Success)]);
+
+    let mut persona = Pair::with_caps([usual(0), usual(1)], Persona::Rxe.caps());
+    let sge = persona.sge(0, 0, PAGE);
+    assert!(replace(&mut persona, 1, sge).is_err(), "a device that can't do it");
 }

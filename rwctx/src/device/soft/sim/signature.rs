@@ -489,3 +489,31 @@ fn data_under_way_may_move_elsewhere() {
         assert!(gathered(&pair, 1, &[(transfer.remote, transfer.wire.len())]) == transfer.wire);
     }
 }
+
+#[test]
+fn a_part_of_pieces_that_became_one_is_not_replaced_and_that_is_said() {
+    let refused = Err(DeviceError::Invalid("range: a part of a larger piece"));
+    let (mut pair, mr, mut transfer) = single(&attrs(Some(dif()), Some(dif())), Direction::ToHost, 100);
+    // Two pieces in a row.
+    let length = transfer.before[0].len();
+    transfer.data = vec![(3 * SLOT, PAGE), (3 * SLOT + PAGE, length - PAGE)];
+    pair.regions[0].write(3 * SLOT, &transfer.before[0]);
+    let sge = register(&mut pair, &mr, &transfer, next_key(mr.rkey));
+    pair.post(0, 2, op(&pair, &transfer), &[sge]);
+    pair.world.transmit();
+    let replace = |pair: &mut Pair, offset: usize, length: usize| {
+        let from = pair.sge(0, 3 * SLOT + offset, length);
+        let to = pair.sge(0, 2 * SLOT + offset, length);
+        pair.world.endpoints[0].replace_source(pair.qpns[0], crate::wr::WrId(2), from, to)
+    };
+    assert_eq!(replace(&mut pair, 0, PAGE), refused);
+    assert_eq!(replace(&mut pair, PAGE, length - PAGE), refused);
+    assert_eq!(replace(&mut pair, length, PAGE), Ok(()), "none of it");
+    // As a whole it is.
+    pair.regions[0].write(2 * SLOT, &transfer.before[0]);
+    assert_eq!(replace(&mut pair, 0, length), Ok(()));
+    pair.fill(0, 3 * SLOT, length, 0xEE);
+    assert_eq!(pair.outcome(0), [(1, Success), (2, Success)]);
+    assert_eq!(pair.world.endpoints[0].sig_status(mr.id), Ok(SigStatus::Clean));
+    assert!(gathered(&pair, 1, &[(transfer.remote, transfer.wire.len())]) == transfer.wire);
+}
