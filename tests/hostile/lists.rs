@@ -308,7 +308,7 @@ fn the_largest_commands_in_the_most_pieces_wait_for_each_other_on_a_short_queue(
 fn only_the_last_pieces_key_is_invalidated_and_only_when_it_asks() {
     let world = World::start(1);
     let mut host = Host::connect(&world, 1, 32);
-    let windows = [0, 4096, 8192].map(|offset| host.peer.window(host.io, offset, 4096));
+    let windows = [0, 4096, 8192, 12288].map(|offset| host.peer.window(host.io, offset, 4096));
     let base = host.peer.mr.addr;
     let piece = |window: usize, invalidate| {
         let at = RemoteAddr { addr: base + window as u64 * 4096, rkey: windows[window] };
@@ -343,6 +343,20 @@ fn only_the_last_pieces_key_is_invalidated_and_only_when_it_asks() {
             [piece(0, false), piece(2, true)],
             Status::SGL_DATA_LENGTH_INVALID,
             Some(windows[2]),
+        ),
+        (
+            "refused before its list is of interest",
+            IoOp::Flush,
+            [piece(0, true), piece(3, true)],
+            Status::SGL_DATA_LENGTH_INVALID,
+            Some(windows[3]),
+        ),
+        (
+            "the same, and the last does not ask",
+            IoOp::Flush,
+            [piece(0, true), piece(0, false)],
+            Status::SGL_DATA_LENGTH_INVALID,
+            None,
         ),
     ] {
         let (dptr, list) = listed(0, &pieces);

@@ -57,7 +57,11 @@ impl Queue {
         request.dptr = DataPointer::parse(&sqe.dptr).unwrap_or(DataPointer::None);
         let command = match Command::parse(sqe, kind) {
             Ok(command) => command,
-            Err(status) => return self.start_failed(core, id, status),
+            Err(status) => {
+                // A list that can't be read has none.
+                let _ = self.sgl_length(id);
+                return self.start_failed(core, id, status);
+            }
         };
         let prepared = match command {
             Command::Fabrics(command) => self.prepare_fabrics(command),
