@@ -94,15 +94,18 @@ impl Pair {
 
     /// Makes one more connection and returns its ends.
     pub(super) fn connect(&mut self, parameters: [QpConnect; 2]) -> [Qpn; 2] {
-        let cap = QpCap {
-            max_send_wr: 64,
-            max_recv_wr: 16,
-            max_send_sge: 4,
-            max_recv_sge: 4,
-            integrity: Integrity::Enabled,
-        };
-        let qpns =
-            [0, 1].map(|side: SideId| self.world.endpoints[side].create_qp(self.pds[side], &cap).unwrap());
+        let qpns = [0, 1].map(|side: SideId| {
+            let endpoint = &mut self.world.endpoints[side];
+            let has = endpoint.caps().max_pi_fast_reg_page_list_len > 0;
+            let cap = QpCap {
+                max_send_wr: 64,
+                max_recv_wr: 16,
+                max_send_sge: 4,
+                max_recv_sge: 4,
+                integrity: if has { Integrity::Enabled } else { Integrity::Off },
+            };
+            endpoint.create_qp(self.pds[side], &cap).unwrap()
+        });
         self.world.connect(qpns, parameters);
         qpns
     }
