@@ -10,7 +10,7 @@ use tracing::level_filters::LevelFilter;
 use t10pi::Kernel;
 
 use crate::block::Identity;
-use crate::config::{Backend, Config, Hosts, Integrity, Layout, Poll, Protection, Volume, display_size};
+use crate::config::{Backend, Config, Hosts, Layout, Poll, Protection, Volume, display_size};
 use crate::iscsi::directory::Initiators;
 use crate::log_writer::LogWriter;
 
@@ -157,22 +157,30 @@ fn write_plan(out: &mut String, config: &Config) -> fmt::Result {
         writeln!(out, "metrics: http://{address}/metrics")?;
     }
     let device = config.device.provider.name();
-    let why = match config.device.integrity {
-        Integrity::Auto => "integrity = \"auto\": the target doesn't use the device's offload yet",
-        Integrity::Software => "integrity = \"software\"",
+    let (checker, integrity) = (config.device.checker(), config.device.integrity.name());
+    let protection = match checker.offload {
+        true => {
+            "protection of writes checked by the device while data comes in, of reads in software before anything is sent"
+        }
+        false => "protection checked in software",
+    };
+    let why = checker.why.map_or(String::new(), |why| format!(": {why}"));
+    let for_iser = match checker.offload {
+        true => "integrity = \"offload\" is for NVMe alone".to_owned(),
+        false => format!("integrity = \"{integrity}\"{why}"),
     };
     let persona =
         config.device.persona.map_or(String::new(), |it| format!(" with the capabilities of {}", it.name()));
     for listener in config.nvme_listeners() {
         writeln!(
             out,
-            "listener: nvme rdma {listener}, {device} device{persona}, protection checked in software ({why})"
+            "listener: nvme rdma {listener}, {device} device{persona}, {protection} (integrity = \"{integrity}\"{why})"
         )?;
     }
     for portal in config.iscsi_portals() {
         writeln!(
             out,
-            "listener: iser {portal}, {device} device{persona}, protection checked in software ({why})"
+            "listener: iser {portal}, {device} device{persona}, protection checked in software ({for_iser})"
         )?;
     }
     for subsystem in &config.nvme.subsystems {
@@ -304,8 +312,8 @@ mod tests {
         let config = Config::parse(text.as_bytes(), Path::new("/etc/intact/c.toml"), &probe).unwrap();
         let expected = r#"reactors: 2 on CPU 0, 1, adaptive polling
 metrics: http://127.0.0.1:9420/metrics
-listener: nvme rdma 127.0.0.1:4420, soft device, protection checked in software (integrity = "auto": the target doesn't use the device's offload yet)
-listener: nvme rdma [::1]:4420, soft device, protection checked in software (integrity = "auto": the target doesn't use the device's offload yet)
+listener: nvme rdma 127.0.0.1:4420, soft device, protection checked in software (integrity = "auto": the soft device's offload was not quicker with tuples on the wire)
+listener: nvme rdma [::1]:4420, soft device, protection checked in software (integrity = "auto": the soft device's offload was not quicker with tuples on the wire)
 subsystem: nqn.2026-11.io.intact:disk0, serial S0, open to any host
   namespace 1: volume disk0, memory 256 MiB, blocks of 4096+8 bytes, protection type 1, guard crc16, separate, uuid 5b6c9a52-3d7e-4c8f-9a41-0e2d7c6b8a10
 not presented: volume spare, file /etc/intact/spare.img 1 GiB, blocks of 512 bytes, no protection, uuid 5b6c9a52-3d7e-4c8f-9a41-0e2d7c6b8a11, read-only
@@ -324,7 +332,7 @@ not presented: volume spare, file /etc/intact/spare.img 1 GiB, blocks of 512 byt
 
         let text = text.replace("[device]", "[device]\nintegrity = \"software\"");
         let config = Config::parse(text.as_bytes(), Path::new("/etc/intact/c.toml"), &probe).unwrap();
-        let auto = "integrity = \"auto\": the target doesn't use the device's offload yet";
+        let auto = "integrity = \"auto\": the soft device's offload was not quicker with tuples on the wire";
         let expected = expected.replace(auto, "integrity = \"software\"");
         assert_eq!(plan(&config), expected);
 

@@ -13,13 +13,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rwctx::device::DeviceError;
 use rwctx::device::provider::Provider;
 use rwctx::device::soft::device::{SoftConfig, SoftDevice, random_seed};
 use rwctx::device::soft::driver::OpenError;
 use rwctx::device::soft::persona::Persona;
 #[cfg(feature = "verbs")]
 use rwctx::device::verbs::{self, VerbsConfig, VerbsDevice};
+use rwctx::device::{DeviceError, NoOffload};
+use rwctx::plan::Integrity;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use thiserror::Error;
@@ -30,6 +31,7 @@ use crate::iscsi::rdma::{Connections, Notice};
 use crate::iscsi::registry::Registry as IscsiRegistry;
 use crate::metrics::Server;
 use crate::nvmf::controller::TargetLimits;
+use crate::nvmf::rdma::check_offload;
 use crate::nvmf::registry::{Applied, Registry};
 use crate::reactor::acceptor::{Acceptor, Ports, QueueLimits};
 use crate::reactor::mailbox::{Mailbox, Postbox, mailbox};
@@ -71,6 +73,9 @@ pub enum ServeError {
     /// The device can't be used any more.
     #[error("the RDMA device can't be used any more: {0}")]
     DeviceFailed(String),
+    /// The device was to check protection information, and does not.
+    #[error("device.integrity: \"offload\" can't be: {0}; allowed: \"auto\", \"software\"")]
+    NoOffload(NoOffload),
     /// The device has no room.
     #[error("the RDMA device refuses the buffers")]
     Device(#[from] DeviceError),
@@ -267,6 +272,9 @@ impl Target {
         devices: Vec<P>,
         limits: QueueLimits,
     ) -> Result<Vec<ReactorStats>, ServeError> {
+        if self.config.device.checker().offload {
+            devices.iter().try_for_each(check_offload).map_err(ServeError::NoOffload)?;
+        }
         let mut boxes = Vec::new();
         for _ in 0..devices.len() {
             boxes.push(mailbox().map_err(|errno| system("make an event descriptor", errno))?);
@@ -301,6 +309,8 @@ impl Target {
         let targets = Arc::clone(&self.targets);
         let failure = self.failure.clone();
         let (poll, core) = (self.config.reactor.poll, self.config.reactor.cores.cpu(index));
+        let offload = self.config.device.checker().offload;
+        let integrity = if offload { Integrity::Enabled } else { Integrity::Off };
         let serves_files = has_files(&self.config);
         let (ready, started) = std::sync::mpsc::channel();
         let run = move || {
@@ -315,6 +325,7 @@ impl Target {
                 poll,
                 core,
                 serves_files,
+                integrity,
             );
             match made {
                 Ok((reactor, started)) => {
@@ -501,6 +512,7 @@ fn make_reactor<P: Provider>(
     poll: config::Poll,
     core: Option<usize>,
     serves_files: bool,
+    integrity: Integrity,
 ) -> Result<(Reactor<P>, Started), ServeError> {
     if let Some(core) = core {
         cpu::pin(core).map_err(|errno| system(&format!("run on CPU {core}"), errno))?;
@@ -518,7 +530,7 @@ fn make_reactor<P: Provider>(
     }
     let iser = Connections::new(targets, peers[index].clone())
         .map_err(|error| ServeError::System("open the source of randomness".to_owned(), error))?;
-    let transport = Transport::new(device, engine, pool, registry, iser, index, now())?;
+    let transport = Transport::new(device, engine, pool, registry, iser, index, integrity, now())?;
     let (stats, iser) = (Arc::clone(transport.stats()), Arc::clone(transport.iser_stats()));
     let reactor = Reactor::new(index, transport, mail, peers, acceptor, poll, random_seed())
         .map_err(|errno| system("watch descriptors", errno))?;

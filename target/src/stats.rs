@@ -50,6 +50,12 @@ const COUNTERS: &[Row<OfTransport>] = &[
     ("intact_pi_errors", "Failed checks of protection information.", &[("field", "ref_tag")], |s| {
         &s.ref_tag_errors
     }),
+    (
+        "intact_protection_signatures",
+        "Transfers from hosts whose protection information the device checked or made.",
+        &[],
+        |s| &s.signatures,
+    ),
     ("intact_waits", "Requests that waited.", &[("for", "buffer")], |s| &s.buffer_waits),
     ("intact_waits", "Requests that waited.", &[("for", "range")], |s| &s.range_waits),
     ("intact_waits", "Requests that waited.", &[("for", "engine")], |s| &s.engine_waits),

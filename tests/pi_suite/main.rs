@@ -5,6 +5,12 @@
 //! and README must show the result: that is checked in every build. Builds with the feature `_fault` run it against a target
 //! (`./test.sh pi-suite`), and what they see must be that, too.
 
+mod answers;
+#[cfg_attr(
+    not(feature = "_fault"),
+    expect(dead_code, reason = "capsules and media are looked at with faults alone")
+)]
+mod command;
 mod damage;
 mod format;
 #[cfg_attr(
@@ -63,8 +69,22 @@ fn what_is_said_of_fields_is_what_the_bytes_say() {
 #[cfg(feature = "_fault")]
 #[test]
 fn every_damage_is_detected_and_named_or_passes_as_the_standard_says() {
+    becomes_what_the_standard_says(point::Checker::Software);
+}
+
+#[cfg(feature = "_fault")]
+#[test]
+fn every_damage_is_detected_by_the_device_while_data_comes_in_and_named_as_by_software() {
+    becomes_what_the_standard_says(point::Checker::Device);
+}
+
+#[cfg(feature = "_fault")]
+fn becomes_what_the_standard_says(checker: point::Checker) {
+    // They share a log.
+    static ONE_BY_ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one = ONE_BY_ONE.lock();
     let formats = format::all();
-    let seen = run::run(&formats);
+    let seen = run::run(&formats, checker);
     println!("{}", seen.text());
     assert_eq!(seen, Tally::expected(&formats));
     assert_readme(&seen);

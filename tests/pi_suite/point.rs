@@ -4,6 +4,25 @@ use super::damage::{BLOCKS, Damage, Reason, Verdict, expect};
 use super::format::Format;
 use super::oracle::{Checks, Field};
 
+/// Who checks what a Write or Compare has, when it comes from the host's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Checker {
+    /// Software, when all of it is there.
+    Software,
+    /// The device, while it comes in.
+    Device,
+}
+
+impl Checker {
+    /// As configurations say it.
+    pub(crate) fn integrity(self) -> &'static str {
+        match self {
+            Self::Software => "software",
+            Self::Device => "offload",
+        }
+    }
+}
+
 /// Where blocks are damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Point {

@@ -8,12 +8,13 @@ use intact::block::fault::{self, Moment};
 use rwctx::device::soft::fault::{Tampering, tamper};
 use t10pi::{PiContext, PiType};
 
+use super::command::{Action, Carried, Op};
 use super::damage::{BLOCKS, Damage, SLBA, Scene, Verdict};
 use super::format::{Format, Guard};
 use super::oracle::{Checks, Field, Finding};
-use super::point::Point;
+use super::point::{Checker, Point};
 use super::table::{Outcome, Tally};
-use super::world::{Action, Answer, Carried, Log, Op, WORLDS, World, name};
+use super::world::{Answer, Log, WORLDS, World, name};
 
 /// Formats of a world that have a command under way.
 const AT_ONCE: usize = 24;
@@ -24,14 +25,14 @@ const SHOWN: usize = 20;
 ///
 /// # Panics
 /// When something else became of a command than the standard says; names the first few.
-pub(crate) fn run(formats: &[Format]) -> Tally {
+pub(crate) fn run(formats: &[Format], checker: Checker) -> Tally {
     let log = Log::start();
     let worlds: Vec<_> = std::thread::scope(|scope| {
         let one = |index| {
             let log = &log;
             scope.spawn(move || {
                 let mine = formats.iter().filter(|format| format.number % WORLDS == index);
-                run_one(index, &mine.copied().collect::<Vec<_>>(), log)
+                run_one(index, &mine.copied().collect::<Vec<_>>(), log, checker)
             })
         };
         let threads: Vec<_> = (0..WORLDS).map(one).collect();
@@ -49,8 +50,8 @@ pub(crate) fn run(formats: &[Format]) -> Tally {
 }
 
 /// The same for the formats of one world: what it saw, and what was wrong.
-fn run_one(index: usize, formats: &[Format], log: &Log) -> (Tally, Vec<String>) {
-    let world = World::start(index, formats, log);
+fn run_one(index: usize, formats: &[Format], log: &Log, checker: Checker) -> (Tally, Vec<String>) {
+    let world = World::start(index, formats, log, checker);
     let (mut tally, mut failures) = (Tally::new(0), Vec::new());
     let mut waiting = formats.iter();
     let mut running: Vec<_> =
@@ -120,11 +121,16 @@ impl Case<'_> {
                 self.tamper(self.world.host_address);
                 self.write(&self.scene.fresh.concat(), Carried::InCapsule).await
             }
+            // The device has looked by then: who notices is who would after a check in software.
+            Point::Arrived if self.world.checker == Checker::Device => {
+                self.point = Point::Checked;
+                self.write_after_the_check(Moment::Arrived).await
+            }
             Point::Arrived => {
                 self.damage_at(Moment::Arrived);
                 self.write(&self.scene.fresh.concat(), Carried::Fetched).await
             }
-            Point::Checked => self.write_after_the_check().await,
+            Point::Checked => self.write_after_the_check(Moment::Checked).await,
             Point::Medium => self.use_medium().await,
             Point::Read => self.read_before_the_check().await,
             Point::Leaving => {
@@ -161,9 +167,9 @@ impl Case<'_> {
     }
 
     /// A Write whose damage nobody sees; the next command does.
-    async fn write_after_the_check(&mut self) -> Result<Outcome, String> {
+    async fn write_after_the_check(&mut self, moment: Moment) -> Result<Outcome, String> {
         self.put(&self.scene.stale);
-        self.damage_at(Moment::Checked);
+        self.damage_at(moment);
         let answer = self
             .command(Op::Write, Action::Pass, Checks::ALL, &self.scene.fresh.concat(), Carried::Fetched)
             .await;

@@ -8,25 +8,26 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
 use intact::block::Volume;
-use intact::nvmf::command::{BlockRange, IoOp, PiFields};
 use intact::nvmf::wire::log_page::{ErrorEntry, lid};
 use intact::nvmf::wire::status::Status;
 use intact::serve::{Target, with_sources};
 use intact_tests::host::{Host, HostConfig};
+use intact_tests::metrics::Metrics;
 use intact_tools::host::Keys;
-use t10pi::CommandTags;
 use tempfile::TempDir;
 use tracing_subscriber::fmt::MakeWriter;
 use zerocopy::FromBytes;
 
+use super::command::{Action, Carried, Op, io_op};
 use super::damage::{BLOCKS, SLBA};
 use super::format::{Backend, Format};
-use super::oracle::{Checks, Field, Tags};
+use super::oracle::{Checks, Tags};
+use super::point::Checker;
 
 const NQN: &str = "nqn.2026-11.io.intact:pi-suite";
 /// Worlds beside each other; each has every so many-th format.
@@ -37,6 +38,8 @@ const DEPTH: u16 = 64;
 const ERRORS: usize = 64;
 /// Blocks of a volume.
 const VOLUME: usize = 64;
+/// The port of the targets' metrics.
+const METRICS: u16 = 9420;
 /// Bytes before the tuples in `FILE.pi`.
 const PI_FILE_HEADER: u64 = 4096;
 
@@ -51,6 +54,7 @@ pub(crate) struct World {
     media: Vec<Medium>,
     pub(crate) target_address: IpAddr,
     pub(crate) host_address: IpAddr,
+    pub(crate) checker: Checker,
     _folder: TempDir,
 }
 
@@ -64,29 +68,6 @@ struct Link {
     seen: HashMap<u32, u64>,
 }
 
-/// What a command is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
-    Read,
-    Write,
-    Compare,
-    Verify,
-}
-
-/// Whether the target makes or takes off tuples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    Pass,
-    Act,
-}
-
-/// Where a Write has its data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Carried {
-    Fetched,
-    InCapsule,
-}
-
 /// How a command ended.
 pub(crate) struct Answer {
     pub(crate) status: Status,
@@ -98,7 +79,7 @@ pub(crate) struct Answer {
 
 impl World {
     /// World `index`.
-    pub(crate) fn start(index: usize, formats: &[Format], log: &Log) -> Self {
+    pub(crate) fn start(index: usize, formats: &[Format], log: &Log, checker: Checker) -> Self {
         // Memory: the suite is about what is stored, not about disks.
         let folder = tempfile::tempdir_in("/dev/shm").expect("a temporary folder can be made");
         let [low, high, ..] = std::process::id().to_le_bytes();
@@ -106,7 +87,7 @@ impl World {
         let address = |last| IpAddr::from(Ipv4Addr::new(127, 64 | high & 0x3f, low, last));
         let (target_address, host_address) = (address(last), address(last + 1));
         let config = folder.path().join("config.toml");
-        std::fs::write(&config, configuration(formats, folder.path(), target_address))
+        std::fs::write(&config, configuration(formats, folder.path(), target_address, checker))
             .expect("the temporary folder can be written");
         let target = Target::start(&config).unwrap_or_else(|error| panic!("{}", with_sources(&error)));
         let media = formats.iter().map(|format| Medium::open(format, &target, folder.path())).collect();
@@ -124,7 +105,7 @@ impl World {
         let log = log.clone();
         let link =
             RefCell::new(Link { host, done: HashMap::new(), errors: Vec::new(), seen: HashMap::new() });
-        Self { target, link, log, media, target_address, host_address, _folder: folder }
+        Self { target, link, log, media, target_address, host_address, checker, _folder: folder }
     }
 
     /// What stores a format's volume.
@@ -148,28 +129,7 @@ impl World {
         (data, carried): (&[u8], Carried),
     ) -> Answer {
         self.log.take(format);
-        let pi = PiFields {
-            pract: action == Action::Act,
-            checks: t10pi::Checks {
-                guard: checks.has(Field::Guard),
-                app_tag: checks.has(Field::App),
-                storage_tag: checks.has(Field::Storage),
-                ref_tag: checks.has(Field::Ref),
-            },
-            app_tag: tags.app,
-            app_tag_mask: tags.app_mask,
-            command_tags: command_tags(format, tags),
-        };
-        let blocks = u32::try_from(BLOCKS).expect("a few");
-        let range = BlockRange { slba: SLBA, blocks, fua: false, limited_retry: false, pi };
-        let stripped = action == Action::Act && format.leading() == 0;
-        let each = if stripped { format.block } else { format.stride() };
-        let (op, length) = match op {
-            Op::Read => (IoOp::Read(range), BLOCKS * each),
-            Op::Write => (IoOp::Write(range), data.len()),
-            Op::Compare => (IoOp::Compare(range), data.len()),
-            Op::Verify => (IoOp::Verify(range), 0),
-        };
+        let (op, length) = io_op(format, op, action, checks, tags, data.len());
         let slot = {
             let Link { host, done, .. } = &mut *self.link.borrow_mut();
             let slot = host.wait_for_slot(|_, early| {
@@ -177,7 +137,7 @@ impl World {
             });
             host.fill(slot, data);
             host.carry_at_most(if carried == Carried::InCapsule { u32::MAX } else { 0 });
-            host.submit(slot, nsid(format), op, u32::try_from(length).expect("a few blocks"));
+            host.submit(slot, nsid(format), op, length);
             slot
         };
         let done = |_: &mut Context<'_>| match self.link.borrow_mut().done.remove(&slot) {
@@ -185,7 +145,7 @@ impl World {
             Some(status) => Poll::Ready(status),
         };
         let status = poll_fn(done).await;
-        let mut data = vec![0; length];
+        let mut data = vec![0; length as usize];
         let mut link = self.link.borrow_mut();
         link.host.read(slot, &mut data);
         link.host.release(slot);
@@ -221,8 +181,11 @@ impl World {
             .then(|| (Status::from_cqe(entry.status.get()), entry.lba.get()))
     }
 
-    /// Ends host and target.
+    /// Ends host and target. The device has checked what it was to check.
     pub(crate) fn end(self) {
+        let metrics = Metrics::scrape((self.target_address, METRICS).into());
+        let signatures = metrics.sum("intact_protection_signatures_total", "");
+        assert_eq!(signatures > 0, self.checker == Checker::Device, "{signatures} transfers with signatures");
         self.link.into_inner().host.close();
         self.target.stop();
     }
@@ -243,8 +206,11 @@ pub(crate) fn name(format: &Format) -> String {
     format!("v{}", format.number)
 }
 
-fn configuration(formats: &[Format], folder: &Path, address: IpAddr) -> String {
-    let mut text = format!("[device]\naddress = \"{address}\"\n");
+fn configuration(formats: &[Format], folder: &Path, address: IpAddr, checker: Checker) -> String {
+    let integrity = checker.integrity();
+    let mut text = format!(
+        "[device]\naddress = \"{address}\"\nintegrity = \"{integrity}\"\n[metrics]\naddress = \"{address}:{METRICS}\"\n"
+    );
     for format in formats {
         let size = VOLUME * format.block;
         let backend = match format.backend {
@@ -265,14 +231,6 @@ fn configuration(formats: &[Format], folder: &Path, address: IpAddr) -> String {
     text
 }
 
-/// Storage and reference tag as a command has them: right-aligned in CDW2, CDW3 and CDW14.
-fn command_tags(format: &Format, tags: &Tags) -> CommandTags {
-    let Some(protection) = &format.protection else { return CommandTags::default() };
-    let space = protection.space(tags.storage, tags.first_ref);
-    let word = |value: u128| u32::try_from(value & 0xffff_ffff).expect("32 bits");
-    CommandTags { cdw2: word(space >> 64 & 0xffff), cdw3: word(space >> 32), cdw14: word(space) }
-}
-
 #[expect(clippy::disallowed_methods, reason = "the suite drives a real target in real time")]
 fn now() -> Instant {
     Instant::now()
@@ -285,15 +243,19 @@ pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 impl Log {
     /// The log of all targets of this process, from now on, without a limit.
     pub(crate) fn start() -> Self {
-        intact::log_limit::lift();
-        let log = Self::default();
-        tracing_subscriber::fmt()
-            .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
-            .with_ansi(false)
-            .with_target(false)
-            .with_writer(log.clone())
-            .init();
-        log
+        static LOG: OnceLock<Log> = OnceLock::new();
+        let start = || {
+            intact::log_limit::lift();
+            let log = Self::default();
+            tracing_subscriber::fmt()
+                .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+                .with_ansi(false)
+                .with_target(false)
+                .with_writer(log.clone())
+                .init();
+            log
+        };
+        LOG.get_or_init(start).clone()
     }
 
     /// The lines about failed checks on a format's volume since the last call.

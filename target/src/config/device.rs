@@ -2,12 +2,17 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use rwctx::device::NoOffload;
 use rwctx::device::soft::persona::Persona;
 
 use super::reader::{Field, Section};
 
 /// What a build without the feature says.
 const NO_VERBS: &str = "this build lacks the verbs provider: build with `cargo build --release --features verbs`; allowed: \"soft\"";
+
+/// What a build without the feature says.
+#[cfg(all(feature = "verbs", not(feature = "mlx5")))]
+const NO_MLX5: &str = "this build lacks the signature offload of ConnectX (cargo feature mlx5)";
 
 /// Addresses that one target may have.
 const ADDRESSES_MAX: usize = 64;
@@ -50,15 +55,39 @@ impl Provider {
             Self::Verbs => "verbs",
         }
     }
+
+    /// Why its offload is not taken unless it is asked for.
+    fn why_software(self) -> &'static str {
+        match self {
+            Self::Soft => "the soft device's offload was not quicker with tuples on the wire",
+            #[cfg(feature = "verbs")]
+            Self::Verbs => "the offload of NICs was not measured",
+        }
+    }
 }
 
-/// Where protection information is checked.
+/// Where protection information is checked that hosts send, or made for what they send. What goes to them is checked in
+/// software before it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Integrity {
-    /// By the device where it can, otherwise in software.
+    /// As is known to be quicker: in software.
     Auto,
+    /// By the device, as far as it can.
+    Offload,
     /// Always in software.
     Software,
+}
+
+impl Integrity {
+    /// Its name in a configuration.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Offload => "offload",
+            Self::Software => "software",
+        }
+    }
 }
 
 impl Default for Device {
@@ -72,7 +101,31 @@ impl Default for Device {
     }
 }
 
+/// Who checks what hosts send, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checker {
+    /// Whether it is the device.
+    pub offload: bool,
+    /// Why, where that was not asked for.
+    pub why: Option<NoOffload>,
+}
+
 impl Device {
+    /// Who checks the protection information that hosts send.
+    #[must_use]
+    pub fn checker(&self) -> Checker {
+        let asked = |offload| Checker { offload, why: None };
+        match (self.integrity, offload(self.provider, self.persona)) {
+            (Integrity::Offload, _) => asked(true),
+            (Integrity::Software, _) => asked(false),
+            (Integrity::Auto, Err(lack)) => Checker { offload: false, why: Some(lack) },
+            (Integrity::Auto, Ok(())) => Checker {
+                offload: false,
+                why: Some(NoOffload::Unavailable(self.provider.why_software().into())),
+            },
+        }
+    }
+
     pub(super) fn read(mut section: Section<'_, '_>) -> Self {
         let default = Self::default();
         let providers = [("soft", Some(Provider::Soft)), ("verbs", Provider::VERBS)];
@@ -80,16 +133,21 @@ impl Device {
         if provider == Some(None) {
             section.report_key("provider", NO_VERBS);
         }
-        let places =
-            [("auto", Some(Integrity::Auto)), ("offload", None), ("software", Some(Integrity::Software))];
-        let integrity = section.choice_of_built("integrity", &places, "signature offload");
+        let places = [Integrity::Auto, Integrity::Offload, Integrity::Software].map(|it| (it.name(), it));
+        let integrity = section.choice("integrity", &places);
         let one = section.string("address");
         let list = section.strings("addresses");
         let personas = [Persona::Rxe, Persona::Mlx5, Persona::Iwarp].map(|it| (it.name(), it));
         let persona = section.choice("persona", &personas);
+        let provider = provider.map(|provider| provider.unwrap_or(default.provider));
         #[cfg(feature = "verbs")]
-        if persona.is_some() && provider == Some(Some(Provider::Verbs)) {
+        if persona.is_some() && provider == Some(Provider::Verbs) {
             section.report_key("persona", "only the soft device takes on the capabilities of another");
+        }
+        if integrity == Some(Integrity::Offload)
+            && let Err(lack) = offload(provider.unwrap_or(default.provider), persona)
+        {
+            section.report_key("integrity", format!("{lack}; allowed: \"auto\", \"software\""));
         }
         let addresses = match (one, list) {
             (Some(one), Some(_)) => {
@@ -113,11 +171,28 @@ impl Device {
         };
         section.finish();
         Self {
-            provider: provider.flatten().unwrap_or(default.provider),
+            provider: provider.unwrap_or(default.provider),
             addresses,
             integrity: integrity.unwrap_or(default.integrity),
             persona,
         }
+    }
+}
+
+/// Whether a device may check protection information while data comes in. Of NICs it is known when they are opened.
+///
+/// # Errors
+/// Why it never does.
+fn offload(provider: Provider, persona: Option<Persona>) -> Result<(), NoOffload> {
+    match provider {
+        Provider::Soft if persona.is_some_and(|it| it.caps().max_pi_fast_reg_page_list_len == 0) => {
+            Err(NoOffload::Device)
+        }
+        Provider::Soft => Ok(()),
+        #[cfg(feature = "mlx5")]
+        Provider::Verbs => Ok(()),
+        #[cfg(all(feature = "verbs", not(feature = "mlx5")))]
+        Provider::Verbs => Err(NoOffload::Unavailable(NO_MLX5.into())),
     }
 }
 

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
-pub use device::{Device, Integrity, Provider};
+pub use device::{Checker, Device, Integrity, Provider};
 pub use error::{ConfigError, ConfigErrors, Place};
 pub use files::{FileState, Probe, probe};
 pub use iscsi::{Iscsi, Target};

@@ -110,22 +110,6 @@ impl<'d, 'i> Section<'d, 'i> {
         Some(field.value)
     }
 
-    /// One of several words, of which those without a value are refused: `what` is not there yet.
-    pub(super) fn choice_of_built<T: Copy>(
-        &mut self,
-        key: &'static str,
-        words: &[(&str, Option<T>)],
-        what: &str,
-    ) -> Option<T> {
-        let chosen = self.choice(key, words)?;
-        if chosen.is_none() {
-            let built = words.iter().filter(|(_, value)| value.is_some());
-            let allowed = built.map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>();
-            self.report_key(key, format!("not supported yet: {what}; allowed: {}", allowed.join(", ")));
-        }
-        chosen
-    }
-
     /// A list of strings; elements of another type are noted.
     pub(super) fn strings(&mut self, key: &'static str) -> Option<Field<'d, Vec<Field<'d, &'d str>>>> {
         let list = self.value(key)?;

@@ -265,9 +265,19 @@ fn each_mistake_has_its_message_and_place() {
             &["2:12: device.provider: \"rxe\" is none of \"soft\", \"verbs\""],
         ),
         (
-            "[device]\nintegrity = \"offload\"\n",
+            "[device]\nintegrity = \"hardware\"\n",
+            &["2:13: device.integrity: \"hardware\" is none of \"auto\", \"offload\", \"software\""],
+        ),
+        (
+            "[device]\nintegrity = \"offload\"\npersona = \"iwarp\"\n",
+            &["2:13: device.integrity: the device has no signature offload; allowed: \"auto\", \"software\""],
+        ),
+        #[cfg(all(feature = "verbs", not(feature = "mlx5")))]
+        (
+            "[device]\nprovider = \"verbs\"\nintegrity = \"offload\"\n",
             &[
-                "2:13: device.integrity: not supported yet: signature offload; allowed: \"auto\", \"software\"",
+                "3:13: device.integrity: this build lacks the signature offload of ConnectX (cargo feature mlx5); allowed: \"auto\", \
+                 \"software\"",
             ],
         ),
         (

@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use rwctx::device::{Device, DeviceCaps, DeviceError};
 use rwctx::mem::{Access, Lkey, Mr, Pd, Region};
-use rwctx::plan::{self, Direction, needs_mr};
+use rwctx::plan::{Direction, Integrity, needs_mr};
 use rwctx::segment::CtxCache;
 use rwctx::wr::Sge;
 use t10pi::{Ahead, Field, PiMismatch};
 
 use super::Event;
 use super::share::{Share, peer_group};
+use super::size::QueueSize;
 use super::stats::Stats;
-use crate::block::{Buf, BufPool, Engine, Lock, Mode, PAGE, RangeGuard, RangeWait, Volume, WakerId};
+use crate::block::{Buf, BufPool, Engine, Lock, Mode, RangeGuard, RangeWait, Volume, WakerId};
 use crate::log_limit::LogLimit;
-use crate::nvmf::command::MAX_SGL_DESCRIPTORS;
 use crate::nvmf::registry::Registry;
 
 /// The bit that the numbers of iSCSI connections have, and those of NVMe queues have not. Numbers of queues have 24 bits.
@@ -88,6 +88,8 @@ pub(crate) struct Core<D: Device> {
     pub(crate) device: D,
     pub(crate) pd: Pd,
     pub(crate) caps: DeviceCaps,
+    /// Whether the device checks and makes the tuples of what NVMe hosts send, where it can.
+    pub(crate) integrity: Integrity,
     pub(crate) engine: Engine,
     pub(crate) pool: BufPool,
     pool_mr: Mr,
@@ -158,15 +160,6 @@ pub(crate) fn slots(entries: u32) -> u32 {
     entries * 2
 }
 
-/// What a queue pair has room for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct QueueSize {
-    /// Send-queue entries beside those of contexts.
-    pub(crate) own: u32,
-    /// Contexts, each with a registration if the device's contexts use some.
-    pub(crate) ctxs: u32,
-}
-
 /// A volume that this reactor met.
 #[derive(Debug)]
 struct Known {
@@ -190,8 +183,6 @@ pub(crate) const KEPT_SUMS: usize = 32;
 /// Contexts for pieces of commands, and pieces of our memory of each, that are kept for the next ones: 32 MiB at most.
 const KEPT_CONTEXTS: usize = 1024;
 const KEPT_BVECS: usize = 1024;
-/// Bytes of the longest metadata of a block.
-const LONGEST_METADATA: usize = 128;
 
 /// How long reads of a volume are copied after somebody had to wait for one in place.
 const COPY_AFTER_CONFLICT: Duration = Duration::from_millis(10);
@@ -203,6 +194,7 @@ impl<D: Device> Core<D> {
         pool: BufPool,
         registry: Arc<Registry>,
         reactor: usize,
+        integrity: Integrity,
         now: Instant,
     ) -> Result<Self, DeviceError> {
         let pd = device.alloc_pd()?;
@@ -215,6 +207,7 @@ impl<D: Device> Core<D> {
             device,
             pd,
             caps,
+            integrity,
             engine,
             pool,
             pool_mr,
@@ -317,26 +310,9 @@ impl<D: Device> Core<D> {
         self.stats.protection_error(mismatch.field);
     }
 
-    /// How a queue pair for `entries` commands is sized.
-    pub(crate) fn queue_size(&self, entries: u32) -> QueueSize {
-        // Data and tuple of each block in turn, of the smallest blocks. Where the data is in several pieces of the host's memory,
-        // each of them may cut one of ours, and has a last entry that is not full.
-        let pieces = u32::try_from(MAX_SGL_DESCRIPTORS).expect("a few");
-        let sges = 2 * self.max_transfer / 512 + pieces;
-        let own = slots(entries);
-        if !plan::can_use_mr(&self.caps) {
-            // Requests of the largest size wait for each other; ordinary ones need one entry.
-            return QueueSize { own, ctxs: entries.max(plan::mr_factor(&self.caps, sges) + pieces) };
-        }
-        // Each command has registrations for its largest transfer: so none ever waits for one. Data that goes to the host without
-        // them may need more work requests than these do.
-        let most = self.max_transfer as usize + LONGEST_METADATA * (self.max_transfer as usize).div_ceil(512);
-        let pages = u32::try_from(most.div_ceil(PAGE)).expect("a transfer has few pages");
-        let unregistered = sges.div_ceil(self.caps.max_send_sge.max(1)) + pieces;
-        QueueSize {
-            own: own.saturating_add(unregistered),
-            ctxs: entries.saturating_mul(plan::mr_factor(&self.caps, pages) + pieces),
-        }
+    /// What a queue for `entries` commands takes of the device.
+    pub(crate) fn queue_size(&self, entries: u32, integrity: Integrity) -> QueueSize {
+        QueueSize::new(&self.caps, self.max_transfer, entries, integrity)
     }
 
     /// This reactor's name towards a volume's locks; none when this reactor can't use the volume. Makes the volume known to

@@ -7,6 +7,7 @@
 pub(crate) mod core;
 pub(crate) mod in_place;
 pub(crate) mod share;
+pub(crate) mod size;
 pub(crate) mod slots;
 pub(crate) mod stats;
 pub(crate) mod wr_id;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rwctx::device::{Device, DeviceError, QpConnect, QpEvent, Qpn};
+use rwctx::plan::Integrity;
 use rwctx::wc::Wc;
 use t10pi::Ahead;
 
@@ -87,10 +89,11 @@ const TICK: Duration = Duration::from_millis(20);
 const DRAIN: Duration = Duration::from_secs(5);
 
 impl<D: Device> Transport<D> {
-    /// A transport without queues.
+    /// A transport without queues; those of NVMe have signatures if `integrity` says so.
     ///
     /// # Errors
     /// When the device can't register the buffers.
+    #[expect(clippy::too_many_arguments, reason = "what all its parts are made of")]
     pub fn new(
         device: D,
         engine: Engine,
@@ -98,9 +101,10 @@ impl<D: Device> Transport<D> {
         registry: Arc<Registry>,
         iser: Connections,
         reactor: usize,
+        integrity: Integrity,
         now: Instant,
     ) -> Result<Self, DeviceError> {
-        let core = Core::new(device, engine, pool, registry, reactor, now)?;
+        let core = Core::new(device, engine, pool, registry, reactor, integrity, now)?;
         Ok(Self {
             core,
             nvme: Queues::default(),

@@ -64,6 +64,8 @@ pub struct Stats {
     pub storage_tag_errors: Counter,
     /// Failed reference tag checks.
     pub ref_tag_errors: Counter,
+    /// Transfers whose tuples the device checked or made.
+    pub signatures: Counter,
     /// Requests that waited for a buffer.
     pub buffer_waits: Counter,
     /// Requests that waited for a block range.

@@ -75,6 +75,7 @@ impl Queue {
                 let request = &mut self.requests[id as usize];
                 request.progress = Some(Progress::new(kind));
                 request.work = work;
+                request.choose_signing(core);
                 if !matches!(request.dptr, DataPointer::InCapsule { .. }) {
                     self.release_capsule(core, id);
                 }
@@ -189,8 +190,12 @@ impl Queue {
                 outcome(copied)
             }
             DataPointer::Keyed { .. } | DataPointer::LastSegment { .. } => {
-                request.scatter(core, Direction::FromHost);
-                if let Err(status) = request.plan(core, &self.rw, Direction::FromHost) {
+                let signed = request.plan_signed(core, &self.rw);
+                let planned = signed.unwrap_or_else(|| {
+                    request.scatter(core, Direction::FromHost);
+                    request.plan(core, &self.rw, Direction::FromHost)
+                });
+                if let Err(status) = planned {
                     return Outcome::Fail(status);
                 }
                 match self.post_fetch(core, id) {

@@ -193,18 +193,20 @@ impl Queue {
         Ok(())
     }
 
-    /// Generates the tuples of what the host sent, or checks those that it sent. Nothing has reached the medium yet. What
-    /// fails is fetched once more, to know where it was damaged; the command fails in any case.
+    /// Generates the tuples of what the host sent, or checks those that it sent, unless the device did. Nothing has reached the
+    /// medium yet. What fails is fetched once more, to know where it was damaged; the command fails in any case.
     pub(super) fn protect_from_host<D: Device>(&mut self, core: &mut Core<D>, id: u32) -> Outcome {
         let request = &mut self.requests[id as usize];
         #[cfg(feature = "_fault")]
         request.meet(Moment::Arrived);
         let Work::Io(io) = &mut request.work else { return Outcome::Done };
-        let doubt = io.doubt.take();
+        let (doubt, status) = (io.doubt.take(), request.signing.take_status());
         let (pi, zeroes) = (io.pi(), io.kind == Kind::WriteZeroes);
         let (Some(data), Some(md)) = (&mut request.data, &mut request.md) else { return Outcome::Done };
         match pi {
             PiAction::None | PiAction::Strip(_) | PiAction::Zero => Outcome::Done,
+            // The device has made them.
+            PiAction::Insert(_) if status.is_some() => Outcome::Done,
             PiAction::Insert(pi) => {
                 if zeroes {
                     data.bytes_mut().fill(0);
@@ -213,17 +215,25 @@ impl Queue {
                 pi.generate(&[data.bytes()], &mut [md.bytes_mut()]);
                 Outcome::Done
             }
-            PiAction::Pass(pi) => match (pi.verify(&[data.bytes()], &[md.bytes()]), doubt) {
-                (Ok(()), None) => Outcome::Done,
-                (Err(mismatch), None) if request.dptr.is_in_host_memory() => {
-                    io.doubt = Some(mismatch);
-                    Outcome::FetchAgain
+            PiAction::Pass(pi) => {
+                let checked = match status {
+                    Some(found) => found.mismatch(pi.format()),
+                    None => pi.verify(&[data.bytes()], &[md.bytes()]),
+                };
+                match (checked, doubt) {
+                    (Ok(()), None) => Outcome::Done,
+                    (Err(mismatch), None) if request.dptr.is_in_host_memory() => {
+                        io.doubt = Some(mismatch);
+                        Outcome::FetchAgain
+                    }
+                    (Ok(()), Some(first)) => {
+                        Outcome::Fail(self.protection_error(core, id, Hop::Wire, &first))
+                    }
+                    (Err(mismatch), first) => {
+                        Outcome::Fail(self.protection_error(core, id, Hop::Host, &first.unwrap_or(mismatch)))
+                    }
                 }
-                (Ok(()), Some(first)) => Outcome::Fail(self.protection_error(core, id, Hop::Wire, &first)),
-                (Err(mismatch), first) => {
-                    Outcome::Fail(self.protection_error(core, id, Hop::Host, &first.unwrap_or(mismatch)))
-                }
-            },
+            }
         }
     }
 

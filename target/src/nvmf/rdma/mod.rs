@@ -10,6 +10,7 @@ mod exec;
 mod io;
 mod queue;
 mod role;
+mod signed;
 mod stream;
 
 use std::net::{IpAddr, SocketAddr};
@@ -22,8 +23,11 @@ use crate::block::IoDone;
 use crate::nvmf::wire::private_data::{QueueRequest, RejectStatus};
 use crate::transport::Event;
 use crate::transport::core::{Buffers, Core, Token};
-use crate::transport::share::{Peers, peer_group};
+use crate::transport::share::peer_group;
+use crate::transport::size::Held;
 use crate::transport::wr_id::Posted;
+
+pub(crate) use self::signed::check_offload;
 
 /// All NVMe queues of one reactor.
 #[derive(Debug, Default)]
@@ -32,12 +36,6 @@ pub(crate) struct Queues {
     /// Queues that are closed and not released.
     closed: Vec<usize>,
 }
-
-/// Queues at a time: each costs memory.
-const MAX_QUEUES: usize = 4096;
-/// Queues without Connect at a time: nobody has authenticated for them. The connection manager bounds those whose hosts have
-/// not even shown that they exist, to fewer.
-const MAX_UNCONNECTED: usize = 512;
 
 impl Queues {
     /// Makes a queue for a connection request. `connect` says where to connect the queue pair, once its number is known.
@@ -52,7 +50,7 @@ impl Queues {
         peer: IpAddr,
         connect: impl FnOnce(&mut D, Qpn) -> QpConnect,
     ) -> Result<Qpn, RejectStatus> {
-        if !self.has_room_for(peer) {
+        if !self.has_room_for(core, peer, &request) {
             core.stats.refused_queues.add(1);
             core.warn(|| tracing::warn!(%peer, "too many queues"));
             return Err(RejectStatus::NoResources);
@@ -76,18 +74,18 @@ impl Queues {
         }
     }
 
-    /// Whether a peer may have another queue: it has at most as many as it leaves to others.
-    fn has_room_for(&self, peer: IpAddr) -> bool {
-        let peer = peer_group(peer);
-        let (mut all, mut unconnected) = (Peers::default(), Peers::default());
+    /// Whether a peer may have another queue: it holds at most as much of the device as it leaves to others.
+    fn has_room_for<D: Device>(&self, core: &Core<D>, peer: IpAddr, request: &QueueRequest) -> bool {
+        let (peer, caps) = (peer_group(peer), &core.caps);
+        let (mut all, mut own) = (Held::default(), Held::default());
         for queue in self.queues.iter().flatten() {
-            let own = peer_group(queue.peer) == peer;
-            all.count(own);
-            if queue.is_unconnected() {
-                unconnected.count(own);
+            let held = queue.held(caps);
+            all += held;
+            if peer_group(queue.peer) == peer {
+                own += held;
             }
         }
-        all.leave_room(MAX_QUEUES) && unconnected.leave_room(MAX_UNCONNECTED)
+        Held::allows(&all, &own, &Queue::size_for(core, request).1.held(caps))
     }
 
     /// The peer knows of the connection: its commands are carried out.

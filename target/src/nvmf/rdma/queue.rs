@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rwctx::ctx::{Completion, RwCtx};
-use rwctx::device::{Device, DeviceError, QpCap, QpConnect, Qpn};
-use rwctx::plan::{self, Integrity};
+use rwctx::device::{Device, DeviceCaps, DeviceError, QpCap, QpConnect, Qpn};
+use rwctx::plan::Integrity;
 use rwctx::qp::RwQp;
 use rwctx::remote::Rkey;
 use rwctx::segment::{ChunkCtx, CtxCache, Posting};
@@ -21,6 +21,7 @@ use rwctx::wr::{Fence, RecvWr, SendOp, SendWr, Sge, Signal};
 
 use super::capsules::Capsules;
 use super::role::Role;
+use super::signed::Signing;
 use crate::block::{Buf, BufPin, Promise, RangeGuard, RangeWait};
 use crate::nvmf::command::{DataPointer, SglList};
 use crate::nvmf::wire::cqe::{Cqe, SQHD_DISABLED};
@@ -31,6 +32,7 @@ use crate::request::{Progress, Step};
 use crate::transport::core::{Core, KEPT_SUMS, Token, slots};
 use crate::transport::in_place::InPlace;
 use crate::transport::share::{Charge, Share};
+use crate::transport::size::{Held, QueueSize};
 use crate::transport::wr_id::Posted;
 
 use super::exec::Work;
@@ -66,6 +68,8 @@ pub(super) struct Queue {
     pub(super) sq_head: SqHead,
     /// Its limits and registrations, as contexts see them.
     pub(super) rw: RwQp,
+    /// What it takes of the device.
+    size: QueueSize,
     pub(super) requests: Vec<Request>,
     state: State,
     /// When it closes for lack of a Connect.
@@ -130,6 +134,7 @@ pub(super) struct Request {
     /// The capsule, as long as its in-capsule data is needed.
     pub(super) capsule: Option<Capsule>,
     pub(super) work: Work,
+    pub(super) signing: Signing,
     pub(super) status: Status,
     pub(super) result: u64,
     /// Bytes of the data to send, when it is less than was asked for.
@@ -204,6 +209,7 @@ impl Request {
             sgl: SglList::new(),
             capsule: None,
             work: Work::None,
+            signing: Signing::Software,
             status: Status::SUCCESS,
             result: 0,
             send_length: 0,
@@ -244,6 +250,7 @@ impl Request {
         self.posted_at = None;
         self.capsule = None;
         self.work = Work::None;
+        self.signing = Signing::Software;
         self.dptr = DataPointer::None;
         self.release_memory();
     }
@@ -310,6 +317,13 @@ pub(super) enum Post {
 }
 
 impl Queue {
+    /// Whether the contexts of a queue have signatures, and what it takes of the device.
+    pub(super) fn size_for<D: Device>(core: &Core<D>, request: &QueueRequest) -> (Integrity, QueueSize) {
+        // Commands of admin queues have no blocks.
+        let integrity = if request.qid == 0 { Integrity::Off } else { core.integrity };
+        (integrity, core.queue_size(request.host_send_entries, integrity))
+    }
+
     /// Makes the RDMA queue pair and its memory, and posts its receives.
     pub(super) fn open<D: Device>(
         core: &mut Core<D>,
@@ -319,17 +333,17 @@ impl Queue {
         connect: impl FnOnce(&mut D, Qpn) -> QpConnect,
     ) -> Result<Self, DeviceError> {
         let entries = request.host_send_entries;
-        let size = core.queue_size(entries);
-        let max_send_wr = plan::init_qp(&core.caps, size.own, size.ctxs, Integrity::Off);
+        let (integrity, size) = Self::size_for(core, &request);
         let cap = QpCap {
-            max_send_wr,
+            max_send_wr: size.max_send_wr(&core.caps),
             max_recv_wr: entries,
             max_send_sge: core.caps.max_send_sge,
             max_recv_sge: 1,
-            integrity: Integrity::Off,
+            integrity,
         };
         let qpn = core.device.create_qp(core.pd, &cap)?;
-        let made = RwQp::init_mrs(&mut core.device, core.pd, &cap, size.ctxs)
+        let pools = size.pools(&core.caps);
+        let made = RwQp::init_pools(&mut core.device, core.pd, &cap, pools)
             .and_then(|rw| Self::open_on(core, index, request, (local, peer), (qpn, rw), &cap, connect));
         if made.is_err() {
             // The error to report is the first one; the queue pair exists, so this succeeds.
@@ -366,6 +380,7 @@ impl Queue {
             role: Role::New,
             sq_head: SqHead::new(entries),
             rw,
+            size: Self::size_for(core, &request).1,
             requests: (0..slots).map(|_| Request::new()).collect(),
             state: State::Connecting,
             connect_by: core.now + CONNECT_TIMEOUT,
@@ -407,6 +422,11 @@ impl Queue {
     /// Whether the host never made it a queue of a controller.
     pub(super) fn is_unconnected(&self) -> bool {
         matches!(self.role, Role::New) && self.state != State::Closing
+    }
+
+    /// What it holds of the device.
+    pub(super) fn held(&self, caps: &DeviceCaps) -> Held {
+        Held { unconnected: usize::from(self.is_unconnected()), ..self.size.held(caps) }
     }
 
     /// Whether a command waits for its host for too long.
@@ -540,6 +560,7 @@ impl Queue {
         request.posted_at = None;
         request.pins = [None, None];
         request.complete();
+        request.ask_status(core);
         request.unplan(&mut core.contexts);
     }
 

@@ -1,6 +1,7 @@
 //! Data that comes over registrations: blocks and tuples in turn, as on the wire, in a buffer of their own.
 //!
-//! Pages of a registration can't hold blocks and tuples that lie in two buffers. So they come to a third and are split then.
+//! Pages of a registration can't hold blocks and tuples that lie in two buffers. So they come to a third and are split then. A
+//! registration with a signature can: its data needs none of this.
 
 use rwctx::device::Device;
 use rwctx::plan::{Direction, needs_mr};
@@ -17,6 +18,7 @@ impl Request {
         let Work::Io(io) = &self.work else { return false };
         let Some(plan) = io.blocks() else { return false };
         plan.wire == WireForm::Interleaved
+            && !self.is_signed()
             && matches!(plan.op, BlockOp::Write | BlockOp::Compare)
             && self.dptr.is_in_host_memory()
             && needs_mr(&core.caps, Direction::FromHost, 2 * plan.blocks as usize)

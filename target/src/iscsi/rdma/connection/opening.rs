@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use rwctx::device::{Device, DeviceError, QpCap, QpConnect, Qpn};
-use rwctx::plan::{self, Integrity};
+use rwctx::plan::Integrity;
 use rwctx::qp::RwQp;
 use rwctx::sq::SqCredits;
 
@@ -34,16 +34,16 @@ impl Connection {
     ) -> Result<Self, DeviceError> {
         let entries = u32::from(WINDOW + IMMEDIATE_MAX);
         let receives = entries + SPARE_RECEIVES;
-        let size = core.queue_size(entries);
+        let size = core.queue_size(entries, Integrity::Off).with_more(CONTROLS);
         let cap = QpCap {
-            max_send_wr: plan::init_qp(&core.caps, size.own + CONTROLS, size.ctxs, Integrity::Off),
+            max_send_wr: size.max_send_wr(&core.caps),
             max_recv_wr: receives,
             max_send_sge: core.caps.max_send_sge,
             max_recv_sge: 1,
             integrity: Integrity::Off,
         };
         let qpn = core.device.create_qp(core.pd, &cap)?;
-        let made = RwQp::init_mrs(&mut core.device, core.pd, &cap, size.ctxs)
+        let made = RwQp::init_pools(&mut core.device, core.pd, &cap, size.pools(&core.caps))
             .and_then(|rw| Self::open_on(core, common, index, request, peer, (qpn, rw), &cap, connect));
         if made.is_err() {
             // The error to report is the first one; the queue pair exists, so this succeeds.
