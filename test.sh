@@ -239,6 +239,7 @@ faults() {
 }
 
 pi-suite() {
+    faulty_programs
     cargo nextest run -p intact-tests --features _fault --target-dir build/fault --locked -E 'binary(pi_suite)'
 }
 
