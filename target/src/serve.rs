@@ -36,6 +36,7 @@ use crate::nvmf::registry::{Applied, Registry};
 use crate::reactor::acceptor::{Acceptor, Ports, QueueLimits};
 use crate::reactor::mailbox::{Mailbox, Postbox, mailbox};
 use crate::reactor::{Message, Reactor, cpu};
+use crate::reservation_store::{ReservationStore, StoreError};
 use crate::scsi::medium::MediumError;
 use crate::stats::ReactorStats;
 use crate::transport::Transport;
@@ -63,6 +64,9 @@ pub enum ServeError {
     /// A volume can't be opened.
     #[error(transparent)]
     Volume(#[from] VolumeError),
+    /// Reservations that were kept can't be had.
+    #[error(transparent)]
+    Reservations(#[from] StoreError),
     /// The soft device can't be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -178,6 +182,7 @@ pub struct Target {
     volumes: BTreeMap<String, Arc<Volume>>,
     registry: Arc<Registry>,
     targets: Arc<IscsiRegistry>,
+    reservations: ReservationStore,
     reactors: Vec<Postbox<Message>>,
     /// What each reactor needs before it can serve volumes in files.
     file_setups: Vec<Arc<FileSetup>>,
@@ -215,19 +220,24 @@ impl Target {
             refuse_shared(&opened, volume)?;
             opened.push(Pending::open(volume_config(&config, volume, stop))?);
         }
-        let mut volumes = BTreeMap::new();
+        let named = |pending: &Pending| (pending.volume().name().to_owned(), Arc::clone(pending.volume()));
+        let volumes: BTreeMap<_, _> = opened.iter().map(named).collect();
+        let limits = TargetLimits { max_queue_entries: 256, ..TargetLimits::default() };
+        let targets = Arc::new(IscsiRegistry::new(limits.max_data));
+        let reservations = ReservationStore::start().map_err(|error| {
+            ServeError::System("start the thread that stores reservations".to_owned(), error)
+        })?;
+        let iscsi = iscsi_config(&config, &volumes);
+        let kept = targets.open_reservations(&iscsi, &reservations)?;
         for pending in opened {
-            volumes.insert(pending.volume().name().to_owned(), Arc::clone(pending.volume()));
             let cut = pending.commit();
             debug_assert!(cut.is_none(), "what was just opened has nothing to cut off");
         }
         let count = config.reactor.cores.count();
-        let limits = TargetLimits { max_queue_entries: 256, ..TargetLimits::default() };
         let registry = Arc::new(Registry::new(limits, count));
         // Nobody is connected who would have to be told.
         let _ = registry.apply(now(), nvme_config(&config, &volumes));
-        let targets = Arc::new(IscsiRegistry::new(limits.max_data));
-        targets.apply(iscsi_config(&config, &volumes)).map_err(not_a_unit)?;
+        targets.apply(iscsi, kept).map_err(not_a_unit)?;
         let queue_limits =
             QueueLimits { max_qid: limits.max_io_queues, max_entries: limits.max_queue_entries };
         let mut target = Self {
@@ -236,6 +246,7 @@ impl Target {
             volumes,
             registry,
             targets,
+            reservations,
             reactors: Vec::new(),
             file_setups: Vec::new(),
             threads: Vec::new(),
@@ -438,6 +449,8 @@ impl Target {
             // A reactor has no time for it once it meets the first of them.
             self.file_setups.iter().try_for_each(|setup| setup.prepare())?;
         }
+        let iscsi = iscsi_config(config, &volumes);
+        let kept = self.targets.open_reservations(&iscsi, &self.reservations)?;
         let cut: Vec<_> = pending.into_iter().filter_map(Pending::commit).collect();
         let Applied { notified, disconnect } = self.registry.apply(now(), nvme_config(config, &volumes));
         for controller in disconnect {
@@ -448,7 +461,7 @@ impl Target {
         if !notified.is_empty() {
             self.reactors.iter().for_each(|reactor| reactor.post(Message::ControllersChanged));
         }
-        self.targets.apply(iscsi_config(config, &volumes)).map_err(not_a_unit)?;
+        self.targets.apply(iscsi, kept).map_err(not_a_unit)?;
         self.reactors.iter().for_each(|reactor| reactor.post(Message::Iscsi(Notice::Changed)));
         self.volumes = volumes;
         // Hosts reach these blocks no more; commands that are under way may.
@@ -491,7 +504,7 @@ impl std::fmt::Debug for Target {
 
 /// Ends the process when the thread that holds it panics: a target without one of its reactors would leave hosts waiting
 /// for ever, while one that ended is started again and hosts reconnect.
-struct AbortOnPanic;
+pub(crate) struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {

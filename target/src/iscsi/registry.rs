@@ -14,9 +14,11 @@ use super::name::IscsiName;
 use super::sessions::{Admission, AdmitRequest, Sessions};
 use super::wire::login::{LoginStatus, Tsih};
 use crate::block::Volume;
+use crate::reservation_store::{Place, ReservationStore, StoreError};
 use crate::scsi::medium::MediumError;
 use crate::scsi::nexus::{InitiatorPort, Nexus, NexusId};
 use crate::scsi::ports::{TargetPort, TargetPorts};
+use crate::scsi::reservations::Reservations;
 use crate::scsi::shared::SharedTarget;
 use crate::scsi::target::AttachError;
 use crate::transport::share::{Peers, peer_group};
@@ -38,6 +40,10 @@ pub struct TargetConfig {
     /// Volumes by logical unit number.
     pub units: BTreeMap<u16, Arc<Volume>>,
 }
+
+/// What new units begin with, and where they store it.
+#[derive(Debug, Default)]
+pub struct OpenedReservations(BTreeMap<(IscsiName, u16), (Reservations, Option<Place>)>);
 
 /// A session, for listings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,13 +85,13 @@ pub struct Registry {
 #[derive(Debug)]
 struct State {
     sessions: Sessions,
-    places: BTreeMap<u16, Place>,
+    places: BTreeMap<u16, Admitted>,
     targets: BTreeMap<IscsiName, Arc<SharedTarget>>,
 }
 
 /// A session, from its admission until nothing of it is left.
 #[derive(Debug)]
-struct Place {
+struct Admitted {
     request: AdmitRequest,
     /// Whose it is, as far as limits go.
     peer: IpAddr,
@@ -114,12 +120,41 @@ impl Registry {
         Self { max_transfer, directory: ArcSwap::from_pointee(directory), state: Mutex::new(state) }
     }
 
+    /// The reservations that the units begin with that `config` adds. Nothing has changed yet.
+    ///
+    /// # Errors
+    /// A volume's are not to be had.
+    pub fn open_reservations(
+        &self,
+        config: &IscsiConfig,
+        store: &ReservationStore,
+    ) -> Result<OpenedReservations, StoreError> {
+        let targets = self.lock().targets.clone();
+        let mut opened = BTreeMap::new();
+        for TargetConfig { target, units } in &config.targets {
+            let there = targets.get(&target.name);
+            for (number, volume) in units {
+                if !there.is_some_and(|target| target.presents(*number, volume)) {
+                    opened.insert((target.name.clone(), *number), store.open(volume)?);
+                }
+            }
+        }
+        Ok(OpenedReservations(opened))
+    }
+
     /// Makes the targets what `config` says: the first time and whenever it changes. Those of the same name live on.
     /// Reactors have to look then which of their sessions may stay ([`Self::is_current`]).
     ///
     /// # Errors
     /// The volume that can't be a logical unit. What was applied before it stays.
-    pub fn apply(&self, config: IscsiConfig) -> Result<(), (Arc<Volume>, MediumError)> {
+    ///
+    /// # Panics
+    /// When the reservations are those of another configuration.
+    pub fn apply(
+        &self,
+        config: IscsiConfig,
+        mut opened: OpenedReservations,
+    ) -> Result<(), (Arc<Volume>, MediumError)> {
         let mut state = self.lock();
         let mut targets = BTreeMap::new();
         let mut listed = Vec::new();
@@ -131,7 +166,11 @@ impl Registry {
                 };
                 Arc::new(SharedTarget::new(Arc::new(ports), self.max_transfer))
             });
-            shared.apply(&units).map_err(|(number, error)| (Arc::clone(&units[&number]), error))?;
+            let opened = |number| {
+                let unit = (target.name.clone(), number);
+                opened.0.remove(&unit).expect("the reservations of each new unit were opened")
+            };
+            shared.apply(&units, opened).map_err(|(number, error)| (Arc::clone(&units[&number]), error))?;
             targets.insert(target.name.clone(), shared);
             listed.push(target);
         }
@@ -172,7 +211,7 @@ impl Registry {
             return Err(LoginStatus::OutOfResources);
         }
         let admission = state.sessions.admit(request)?;
-        let place = Place { request: request.clone(), peer: peer_group(peer), attached: None };
+        let place = Admitted { request: request.clone(), peer: peer_group(peer), attached: None };
         state.places.insert(admission.tsih.0, place);
         Ok(admission)
     }
@@ -205,7 +244,7 @@ impl Registry {
     pub fn end(&self, tsih: Tsih) {
         let mut state = self.lock();
         state.sessions.remove(tsih);
-        if let Some(Place { attached: Some(Attached { target, id }), .. }) = state.places.remove(&tsih.0) {
+        if let Some(Admitted { attached: Some(Attached { target, id }), .. }) = state.places.remove(&tsih.0) {
             target.detach(id);
         }
     }
@@ -221,7 +260,7 @@ impl Registry {
     #[must_use]
     pub fn sessions(&self) -> Vec<SessionInfo> {
         let state = self.lock();
-        let info = |(tsih, place): (&u16, &Place)| SessionInfo {
+        let info = |(tsih, place): (&u16, &Admitted)| SessionInfo {
             tsih: Tsih(*tsih),
             initiator: place.request.nexus.initiator.clone(),
             target: place.request.nexus.target.clone(),

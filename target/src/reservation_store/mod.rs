@@ -35,7 +35,7 @@ use crate::block::Volume;
 use crate::log_limit::LogLimit;
 use crate::scsi::lun::Stored;
 use crate::scsi::reservations::{Persistence, Reservations, Saved};
-use crate::serve::with_sources;
+use crate::serve::{AbortOnPanic, with_sources};
 
 /// The store: a thread, which ends when the last of these and of their [`Place`]s is gone.
 #[derive(Clone, Debug)]
@@ -136,9 +136,10 @@ impl ReservationStore {
     /// The system gives none.
     pub fn start() -> io::Result<Self> {
         let (jobs, work) = channel();
-        std::thread::Builder::new()
-            .name("reservations".to_owned())
-            .spawn(move || Keeper::new(now()).run(&work))?;
+        std::thread::Builder::new().name("reservations".to_owned()).spawn(move || {
+            let _guard = AbortOnPanic;
+            Keeper::new(now()).run(&work);
+        })?;
         Ok(Self { jobs })
     }
 

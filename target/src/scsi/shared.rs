@@ -5,22 +5,26 @@
 //! may do or must be told changes the number before the mutex is free again. All other commands take the mutex, for as long as
 //! it takes to answer them.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::cdb::Command;
-use super::lun::{Action, Limits, Lun, LunConfig, View};
+use super::lun::{Action, ChangeId, Limits, Lun, LunConfig, Stored, View};
 use super::luns::LunAddress;
 use super::medium::{Medium, MediumError};
 use super::nexus::{Nexus, NexusId};
 use super::opcodes::{self, Access, Operation, Profile, TaskFunctions};
 use super::ports::TargetPorts;
-use super::reservations::{Persistence, Reservations};
+use super::reservations::{Reservations, Saved};
 use super::sense::SenseFormat;
 use super::target::{AttachError, Target};
 use super::unit_attention::UnitAttention;
 use crate::block::Volume;
+use crate::reservation_store::Place;
 
 /// A target device, shared by reactors.
 #[derive(Debug)]
@@ -37,6 +41,8 @@ pub struct SharedTarget {
 struct State {
     target: Target,
     volumes: BTreeMap<u16, Arc<Volume>>,
+    /// Where the reservations of units are stored that can store them.
+    places: BTreeMap<u16, Arc<Place>>,
 }
 
 /// What follows from a command.
@@ -64,15 +70,26 @@ impl SharedTarget {
     #[must_use]
     pub fn new(ports: Arc<TargetPorts>, max_transfer: u32) -> Self {
         let target = Target::new(Arc::clone(&ports));
-        let state = Mutex::new(State { target, volumes: BTreeMap::new() });
+        let state = Mutex::new(State { target, volumes: BTreeMap::new(), places: BTreeMap::new() });
         Self { ports, max_transfer, generation: AtomicU64::new(1), state }
     }
 
-    /// Makes its units these volumes, by number: those that are there already stay what they are.
+    /// Whether the unit of this number is this volume already.
+    #[must_use]
+    pub fn presents(&self, number: u16, volume: &Arc<Volume>) -> bool {
+        self.lock().volumes.get(&number).is_some_and(|there| Arc::ptr_eq(there, volume))
+    }
+
+    /// Makes its units these volumes, by number: those that are there already stay what they are. New ones begin with the
+    /// reservations that `opened` says, and store them there.
     ///
     /// # Errors
     /// The first volume that can't be a unit; nothing has changed then.
-    pub fn apply(&self, units: &BTreeMap<u16, Arc<Volume>>) -> Result<(), (u16, MediumError)> {
+    pub fn apply(
+        &self,
+        units: &BTreeMap<u16, Arc<Volume>>,
+        mut opened: impl FnMut(u16) -> (Reservations, Option<Place>),
+    ) -> Result<(), (u16, MediumError)> {
         for (number, volume) in units {
             Medium::of(volume).map_err(|error| (*number, error))?;
         }
@@ -85,13 +102,18 @@ impl SharedTarget {
             .collect();
         for number in gone {
             state.volumes.remove(&number);
+            state.places.remove(&number);
             state.target.remove(number);
         }
         for (number, volume) in units {
             match state.target.unit_mut(*number) {
                 Some(unit) => unit.resize(volume.blocks()),
                 None => {
-                    let unit = self.unit(volume).map_err(|error| (*number, error))?;
+                    let (reservations, place) = opened(*number);
+                    let unit = self.unit(volume, reservations).map_err(|error| (*number, error))?;
+                    if let Some(place) = place {
+                        state.places.insert(*number, Arc::new(place));
+                    }
                     state.target.insert(*number, unit);
                     state.volumes.insert(*number, Arc::clone(volume));
                 }
@@ -165,6 +187,30 @@ impl SharedTarget {
         state.handled(lun, action)
     }
 
+    /// Stores what [`Action::Store`] asks for. The change takes effect when it is stored, whether anybody waits for it any more or
+    /// not; `then` is told what follows for the command, on the store's thread, which it must not keep.
+    pub fn store(
+        self: &Arc<Self>,
+        lun: [u8; 8],
+        change: ChangeId,
+        saved: Box<Saved>,
+        then: impl FnOnce(Action) + Send + 'static,
+    ) {
+        let target = Arc::clone(self);
+        let stored = move |stored| then(target.handle_stored(change, stored));
+        let place = self.lock().place(lun);
+        match place {
+            Some(place) => place.store(saved, stored),
+            None => stored(Stored::Not),
+        }
+    }
+
+    fn handle_stored(&self, change: ChangeId, stored: Stored) -> Action {
+        let action = self.lock().target.handle_stored(change, stored);
+        self.changed();
+        action
+    }
+
     /// Whether there is a unit at this address.
     #[must_use]
     pub fn has_unit(&self, lun: [u8; 8]) -> bool {
@@ -218,7 +264,7 @@ impl SharedTarget {
         state.handled(lun, action)
     }
 
-    fn unit(&self, volume: &Volume) -> Result<Lun, MediumError> {
+    fn unit(&self, volume: &Volume, reservations: Reservations) -> Result<Lun, MediumError> {
         Ok(Lun::new(LunConfig {
             medium: Medium::of(volume)?,
             identity: volume.identity().clone(),
@@ -230,7 +276,7 @@ impl SharedTarget {
                 clear_task_set: true,
                 unit_reset: true,
             },
-            reservations: Reservations::new(Persistence::Volatile),
+            reservations,
         }))
     }
 
@@ -249,6 +295,13 @@ impl State {
     fn volume(&self, lun: [u8; 8]) -> Option<&Arc<Volume>> {
         match LunAddress::parse(lun) {
             Some(LunAddress::Unit(number)) => self.volumes.get(&number),
+            _ => None,
+        }
+    }
+
+    fn place(&self, lun: [u8; 8]) -> Option<Arc<Place>> {
+        match LunAddress::parse(lun) {
+            Some(LunAddress::Unit(number)) => self.places.get(&number).cloned(),
             _ => None,
         }
     }

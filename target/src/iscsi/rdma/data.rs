@@ -49,7 +49,7 @@ impl Request {
                     in_pieces && self.from_host != 0 && needs_mr(&core.caps, Direction::FromHost, pieces);
                 Sizes { data, md, second, medium, stream: if streams { self.from_host } else { 0 } }
             }
-            Work::None | Work::Flush(_) | Work::Unmap(..) | Work::Settle => Sizes::default(),
+            Work::None | Work::Flush(_) | Work::Unmap(..) | Work::Settle | Work::Store(_) => Sizes::default(),
         }
     }
 
@@ -195,7 +195,9 @@ impl Request {
                 (volume, (extent.lba, extent.blocks), false)
             }
             Work::Blocks(work) => (work.volume(), work.part(), work.transfer.durable),
-            Work::None | Work::Answer(_) | Work::Parameters { .. } | Work::Settle => return None,
+            Work::None | Work::Answer(_) | Work::Parameters { .. } | Work::Settle | Work::Store(_) => {
+                return None;
+            }
         };
         let volume = Arc::clone(volume);
         let [data, md] = self.side(op).map(|side| side.and_then(Option::take));

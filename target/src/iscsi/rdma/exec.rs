@@ -107,7 +107,10 @@ impl Connection {
                 (Kind::Settle, Work::Settle)
             }
             // Units say that they store nothing, and are asked for nothing.
-            Action::Store { .. } => return Err(code::INTERNAL_TARGET_FAILURE.into()),
+            Action::Store { change, saved } => {
+                self.store(common, id, change, saved)?;
+                (Kind::Settle, Work::Store(change))
+            }
         };
         let request = &mut self.requests[id as usize];
         request.progress = Some(Progress::new(kind));
@@ -430,7 +433,7 @@ impl Connection {
                 request.prepare_same();
                 Outcome::Done
             }
-            Work::Settle => self.settle(id),
+            Work::Settle | Work::Store(_) => self.settle(id),
             Work::Parameters { operation, command, length } => {
                 let (Some(buf), Some(attached)) = (&request.data, &self.attached) else {
                     return Outcome::End(code::INTERNAL_TARGET_FAILURE.into());

@@ -8,11 +8,16 @@ use super::Common;
 use super::connection::{Connection, Phase};
 use super::exec::Outcome;
 use super::notice::{Abort, Notice, Origin, Waiter, Waits};
-use super::request::Work;
+use super::request::{Ended, Work};
 use crate::iscsi::session::{Manage, ManageId};
 use crate::iscsi::wire::number::Lun;
 use crate::iscsi::wire::task::{TaskFunction, TaskResponseCode};
+use crate::reactor::Message;
+use crate::scsi::lun::{Action, ChangeId};
 use crate::scsi::nexus::NexusId;
+use crate::scsi::reservations::Saved;
+use crate::scsi::sense::code;
+use crate::scsi::status::Status;
 use crate::transport::Event;
 use crate::transport::core::Core;
 
@@ -33,13 +38,18 @@ impl Connection {
             }
             Notice::Abort(abort) => self.abort_for(core, common, abort),
             Notice::Aborted(origin) if self.is_at(origin) => self.aborted(core, common, origin.what),
+            Notice::Stored(origin, change, action) if self.is_at(origin) => {
+                if let Waits::Command(id) = origin.what {
+                    self.stored(core, common, id, *change, action);
+                }
+            }
             Notice::Cold(target) => {
                 let own = self.attached.as_ref().filter(|own| Arc::ptr_eq(&own.target, target));
                 if own.is_some() && !self.is_ending() {
                     core.close_later(self.index);
                 }
             }
-            Notice::End(_) | Notice::Aborted(_) => {}
+            Notice::End(_) | Notice::Aborted(_) | Notice::Stored(..) => {}
         }
     }
 
@@ -112,9 +122,62 @@ impl Connection {
         })));
     }
 
-    /// The step in which a command waits for the end of others.
+    /// A command's change of reservations is to be stored, and the command waits for it.
+    pub(super) fn store(
+        &self,
+        common: &Common,
+        id: u32,
+        change: ChangeId,
+        saved: Box<Saved>,
+    ) -> Result<(), Ended> {
+        let (Some(attached), Some(place)) = (&self.attached, self.place) else {
+            return Err(code::INTERNAL_TARGET_FAILURE.into());
+        };
+        let origin = Origin { connection: self.index, tsih: place.tsih, what: Waits::Command(id) };
+        let postbox = common.postbox.clone();
+        attached.target.store(self.requests[id as usize].lun, change, saved, move |action| {
+            postbox.post(Message::Iscsi(Notice::Stored(origin, change, Box::new(action))));
+        });
+        Ok(())
+    }
+
+    /// A command's change was stored, or was not. The command may have been aborted meanwhile.
+    fn stored<D: Device>(
+        &mut self,
+        core: &mut Core<D>,
+        common: &mut Common,
+        id: u32,
+        change: ChangeId,
+        action: &Action,
+    ) {
+        let request = &mut self.requests[id as usize];
+        let waits = matches!(request.work, Work::Store(waits) if waits == change);
+        if !waits || request.task.is_none() {
+            return;
+        }
+        let length = request.length;
+        match action {
+            Action::Settle { abort } => {
+                request.work = Work::Settle;
+                self.abort_others(core, common, id, abort.clone());
+            }
+            Action::Done(response) if response.status == Status::Good => self.resume(core, common, id),
+            Action::Done(response) => {
+                let ended = Ended { status: response.status, sense: response.sense, length };
+                self.finish(core, common, id, &ended);
+            }
+            // What was stored moves nothing.
+            _ => {
+                let ended = Ended { length, ..code::INTERNAL_TARGET_FAILURE.into() };
+                self.finish(core, common, id, &ended);
+            }
+        }
+    }
+
+    /// The step in which a command waits for the end of others, or for the store.
     pub(super) fn settle(&self, id: u32) -> Outcome {
-        debug_assert!(matches!(self.requests[id as usize].work, Work::Settle), "only such commands settle");
+        let waits = matches!(self.requests[id as usize].work, Work::Settle | Work::Store(_));
+        debug_assert!(waits, "only such commands settle");
         Outcome::Wait
     }
 

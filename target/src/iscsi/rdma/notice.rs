@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::iscsi::wire::login::Tsih;
 use crate::reactor::Message;
 use crate::reactor::mailbox::Postbox;
+use crate::scsi::lun::{Action, ChangeId};
 use crate::scsi::nexus::NexusId;
 use crate::scsi::shared::SharedTarget;
 
@@ -22,6 +23,8 @@ pub enum Notice {
     Abort(Abort),
     /// The tasks that somebody on this reactor had aborted have ended.
     Aborted(Origin),
+    /// What follows for a command whose change of reservations was stored, or was not.
+    Stored(Origin, ChangeId, Box<Action>),
     /// All sessions of a target are to end.
     Cold(Arc<SharedTarget>),
 }

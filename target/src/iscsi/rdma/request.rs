@@ -13,6 +13,7 @@ use crate::iscsi::outgoing::Outgoing;
 use crate::iscsi::session::{TaskId, Transfer};
 use crate::request::Progress;
 use crate::scsi::cdb::Command;
+use crate::scsi::lun::ChangeId;
 use crate::scsi::opcodes::Operation;
 use crate::scsi::sense::{Sense, SenseCode, SenseFormat};
 use crate::scsi::status::Status;
@@ -46,6 +47,8 @@ pub(super) enum Work {
     Unmap(Arc<Volume>, Vec<Extent>, usize),
     /// Waits for the end of others' commands.
     Settle,
+    /// Waits until a change of reservations is stored.
+    Store(ChangeId),
 }
 
 /// How a command ends.
