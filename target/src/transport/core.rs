@@ -17,7 +17,10 @@ use super::Event;
 use super::share::{Share, peer_group};
 use super::size::QueueSize;
 use super::stats::Stats;
-use crate::block::{Buf, BufPool, Engine, Lock, Mode, RangeGuard, RangeWait, Volume, WakerId};
+use crate::block::{
+    BackendKind, Buf, BufPool, Engine, Io, IoDone, IoError, Lock, Mode, RangeGuard, RangeWait, Submit,
+    Volume, WakerId,
+};
 use crate::log_limit::LogLimit;
 use crate::nvmf::registry::Registry;
 
@@ -61,6 +64,19 @@ pub(crate) enum Locked {
     Parked,
     /// This reactor can't use the volume.
     Unusable,
+}
+
+/// What became of an operation for the engine.
+#[derive(Debug)]
+pub(crate) enum Submitted {
+    /// It is done.
+    Done(IoDone),
+    /// The engine has it.
+    Pending,
+    /// The engine is full: the request waits, and is tried again.
+    Waiting(Io),
+    /// This reactor can't use the volume.
+    Unusable(Io),
 }
 
 /// A request by queue and slot.
@@ -455,6 +471,33 @@ impl<D: Device> Core<D> {
         self.stats.buffer_waits.add(1);
         share.waiting.set(share.waiting.get() + 1);
         self.waiting_buffers.push_back(token);
+    }
+
+    /// Gives the engine an operation, or has its request wait until there is room.
+    #[inline]
+    pub(crate) fn submit(&mut self, io: Io) -> Submitted {
+        // Without a range to lock (Flush), this may be the volume's first operation on this reactor.
+        if io.guard.is_none() && self.waker(&io.volume).is_none() {
+            return Submitted::Unusable(io);
+        }
+        match self.engine.submit(io) {
+            Submit::Done(done) => Submitted::Done(done),
+            Submit::Pending => Submitted::Pending,
+            Submit::Busy(io) => {
+                let of_file = usize::from(io.volume.backend_kind() == BackendKind::File);
+                self.stats.engine_waits.add(1);
+                self.waiting_engine[of_file].push_back(Token::unpack(io.token));
+                Submitted::Waiting(io)
+            }
+        }
+    }
+
+    /// Logs and counts an operation of a host's that failed on the medium.
+    pub(crate) fn note_io_failed(&mut self, volume: &Volume, peer: IpAddr, error: &IoError) {
+        self.warn_of_medium(|| tracing::warn!(volume = volume.name(), %peer, %error, "I/O failed"));
+        if error.kind.is_of_medium() {
+            self.stats.media_errors.add(1);
+        }
     }
 
     /// Holds blocks of a volume for a request, or has it wait for them.

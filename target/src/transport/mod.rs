@@ -315,11 +315,7 @@ impl<D: Device> Transport<D> {
                 }
             }
             while let Some(token) = self.core.unpark() {
-                if is_iser(token.queue) {
-                    self.iser.advance(&mut self.core, token);
-                } else {
-                    self.nvme.advance(&mut self.core, token);
-                }
+                self.advance(token);
             }
             // Where the table of waits is full, those of this reactor say that they wait when they are tried, and wake
             // only others by that.
@@ -331,17 +327,22 @@ impl<D: Device> Transport<D> {
         for kind in 0..self.core.waiting_engine.len() {
             while let Some(token) = self.core.waiting_engine[kind].pop_front() {
                 let behind = self.core.waiting_engine[kind].len();
-                if is_iser(token.queue) {
-                    self.iser.advance(&mut self.core, token);
-                } else {
-                    self.nvme.retry_submit(&mut self.core, token);
-                }
+                self.advance(token);
                 if self.core.waiting_engine[kind].len() > behind {
                     // The engine is as full for those behind it, which may be very many. It was the first, and stays so.
                     self.core.waiting_engine[kind].rotate_right(1);
                     break;
                 }
             }
+        }
+    }
+
+    /// Goes on with a request where it waits.
+    fn advance(&mut self, token: Token) {
+        if is_iser(token.queue) {
+            self.iser.advance(&mut self.core, token);
+        } else {
+            self.nvme.advance(&mut self.core, token);
         }
     }
 

@@ -241,11 +241,7 @@ impl Connection {
         volume: &Volume,
         error: &IoError,
     ) -> Ended {
-        let peer = self.peer;
-        core.warn_of_medium(|| tracing::warn!(volume = volume.name(), %peer, %error, "I/O failed"));
-        if error.kind.is_of_medium() {
-            core.stats.media_errors.add(1);
-        }
+        core.note_io_failed(volume, self.peer, error);
         let request = &self.requests[id as usize];
         let sense = match &request.work {
             Work::Blocks(work) => work.transfer.medium_failed(error),

@@ -10,14 +10,14 @@ use super::Common;
 use super::blocks::BlockWork;
 use super::connection::{Connection, Phase, Post};
 use super::request::{Arrived, Ended, Request, Work};
-use crate::block::{BackendKind, IoDone, IoOp, Mode, RangeWait, Submit};
+use crate::block::{IoDone, IoOp, Mode, RangeWait};
 use crate::iscsi::session::Command;
 use crate::request::{Kind, Progress, Step};
 use crate::scsi::lun::{Action, Response};
 use crate::scsi::sense::code;
 use crate::scsi::shared::Handled;
 use crate::scsi::status::Status;
-use crate::transport::core::{Buffers, Core, Locked, Token};
+use crate::transport::core::{Buffers, Core, Locked, Submitted, Token};
 
 /// How a step went.
 pub(super) enum Outcome {
@@ -367,24 +367,20 @@ impl Connection {
     fn submit<D: Device>(&mut self, core: &mut Core<D>, id: u32, op: IoOp) -> Outcome {
         let token = Token { queue: self.index, request: id };
         let Some(io) = self.requests[id as usize].engine_io(op, token.pack()) else { return Outcome::Done };
-        // Without a range to lock (Flush), this may be the volume's first operation on this reactor.
-        if io.guard.is_none() && core.waker(&io.volume).is_none() {
-            self.requests[id as usize].restore(io);
-            return Outcome::End(code::INTERNAL_TARGET_FAILURE.into());
-        }
-        match core.engine.submit(io) {
-            Submit::Done(done) => self.take_back(core, id, done),
-            Submit::Pending => {
+        match core.submit(io) {
+            Submitted::Done(done) => self.take_back(core, id, done),
+            Submitted::Pending => {
                 self.engine_busy += 1;
                 self.requests[id as usize].with_engine = true;
                 Outcome::Wait
             }
-            Submit::Busy(io) => {
-                let of_file = usize::from(io.volume.backend_kind() == BackendKind::File);
+            Submitted::Waiting(io) => {
                 self.requests[id as usize].restore(io);
-                core.stats.engine_waits.add(1);
-                core.waiting_engine[of_file].push_back(token);
                 Outcome::Wait
+            }
+            Submitted::Unusable(io) => {
+                self.requests[id as usize].restore(io);
+                Outcome::End(code::INTERNAL_TARGET_FAILURE.into())
             }
         }
     }

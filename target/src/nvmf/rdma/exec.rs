@@ -11,13 +11,13 @@ use rwctx::segment::{PieceCursor, SegmentBuilder, SegmentCursor};
 use super::admin::{AdminWork, FabricsWork};
 use super::io::IoWork;
 use super::queue::{Post, Queue, Request};
-use crate::block::{BackendKind, IoDone, IoError, IoOp, Mode, RangeWait, Submit, Volume};
+use crate::block::{IoDone, IoError, IoOp, Mode, RangeWait, Volume};
 use crate::nvmf::command::{Command, DataPointer, MAX_SGL_DESCRIPTORS, QueueKind};
 use crate::nvmf::wire::sgl::SGL_DESCRIPTOR_LEN;
 use crate::nvmf::wire::sqe::{SQE_LEN, Sqe};
 use crate::nvmf::wire::status::Status;
 use crate::request::{Kind, Progress, Step};
-use crate::transport::core::{Buffers, Core, Locked, Token};
+use crate::transport::core::{Buffers, Core, Locked, Submitted, Token};
 
 /// What a request is about.
 #[derive(Debug)]
@@ -309,31 +309,22 @@ impl Queue {
     fn submit<D: Device>(&mut self, core: &mut Core<D>, id: u32, op: IoOp) -> Outcome {
         let token = Token { queue: self.index, request: id };
         let Some(io) = self.requests[id as usize].engine_io(op, token.pack()) else { return Outcome::Done };
-        // Without a range to lock (Flush), this may be the volume's first operation on this reactor.
-        if io.guard.is_none() && core.waker(&io.volume).is_none() {
-            self.requests[id as usize].restore(io);
-            return Outcome::Fail(Status::INTERNAL_ERROR);
-        }
-        match core.engine.submit(io) {
-            Submit::Done(done) => self.take_back(core, id, done),
-            Submit::Pending => {
+        match core.submit(io) {
+            Submitted::Done(done) => self.take_back(core, id, done),
+            Submitted::Pending => {
                 self.engine_busy += 1;
                 self.requests[id as usize].with_engine = true;
                 Outcome::Wait
             }
-            Submit::Busy(io) => {
-                let of_file = usize::from(io.volume.backend_kind() == BackendKind::File);
+            Submitted::Waiting(io) => {
                 self.requests[id as usize].restore(io);
-                core.stats.engine_waits.add(1);
-                core.waiting_engine[of_file].push_back(token);
                 Outcome::Wait
             }
+            Submitted::Unusable(io) => {
+                self.requests[id as usize].restore(io);
+                Outcome::Fail(Status::INTERNAL_ERROR)
+            }
         }
-    }
-
-    /// Tries a step again that found the engine full.
-    pub(super) fn retry_submit<D: Device>(&mut self, core: &mut Core<D>, id: u32) {
-        self.advance(core, id);
     }
 
     /// The engine completed a request's operation.
@@ -375,12 +366,7 @@ impl Queue {
         op: IoOp,
         error: &IoError,
     ) -> Outcome {
-        core.warn_of_medium(
-            || tracing::warn!(volume = volume.name(), peer = %self.peer, %error, "I/O failed"),
-        );
-        if error.kind.is_of_medium() {
-            core.stats.media_errors.add(1);
-        }
+        core.note_io_failed(volume, self.peer, error);
         self.failed_lba(id, error.lba);
         Outcome::Fail(super::io::media_status(op, error))
     }

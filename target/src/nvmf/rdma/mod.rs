@@ -195,7 +195,7 @@ impl Queues {
         self.at(token.queue).is_some_and(|queue| !queue.retry_range(core, token.request))
     }
 
-    /// Goes on with a request that was parked.
+    /// Goes on with a request where it waits.
     pub(crate) fn advance<D: Device>(&mut self, core: &mut Core<D>, token: Token) {
         if let Some(queue) = self.at(token.queue) {
             queue.advance(core, token.request);
@@ -221,13 +221,6 @@ impl Queues {
             queue.share.passed_over.set(round);
         }
         Some(taken)
-    }
-
-    /// Tries a step again that found the engine full.
-    pub(crate) fn retry_submit<D: Device>(&mut self, core: &mut Core<D>, token: Token) {
-        if let Some(queue) = self.at(token.queue) {
-            queue.retry_submit(core, token.request);
-        }
     }
 
     /// Lets ranges go that are held for hosts while others wait for them.
